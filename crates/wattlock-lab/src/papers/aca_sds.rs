@@ -20,7 +20,7 @@ use wattlock_policy::{
 use crate::Error;
 use crate::options::TO;
 use crate::row::{Better, Parameter, Role, Row, Study};
-use crate::sim::{Card, Closed, Steady, View, of_one_kind};
+use crate::sim::{Card, Closed, Steady, of_one_kind};
 use crate::table::{figure, interval, table};
 
 const PAPER: &str = "aca-sds";
@@ -53,14 +53,16 @@ options! {
         feeders: u16 = 4; 1..=1024,
         /// Engines of the card
         engines: u32 = 12; 1..=4096,
-        /// alpha: more processes than this may use the card
-        alpha: u16 = 1,
+        /// alpha: more processes than this may use the card [default: calibrated on the model]
+        alpha: Option<u16>,
         /// beta: larger blocks than this many KiB may use the card
         beta_kib: f64 = 4.0; 0.0..=1_048_576.0,
         /// M: with more idle CPU than so many thousandths, what waits for the card is done on the CPU
         idle_permille: u16 = 30; 0..=1000,
         /// What the file system encrypts at a time, in KiB
         page_kib: f64 = 4.0; 1.0..=1024.0,
+        /// A process has all pages of a write in hand, as a mount of ours has, and not one at a time, as eCryptfs
+        whole_writes: bool [arg(long)] = false,
         /// Requests the card's driver takes
         window: u32 = 64; 1..=65_536,
         /// Time that a page for the card costs a core, in microseconds [default: fitted]
@@ -145,6 +147,8 @@ struct Platform {
     engine_ns: f64,
     /// What a write of part of a page takes longer on the card.
     partial_ns: f64,
+    /// More processes than this may use the card.
+    alpha: u16,
 }
 
 fn cell(column: &str, block_kib: f64) -> f64 {
@@ -197,6 +201,7 @@ impl Platform {
             link_own_ns: (one - link_us) * 1e3,
             engine_ns: 10_000.0,
             partial_ns: 0.0,
+            alpha: 0,
         };
         let page_us =
             geometric_mean(WHOLE_PAGES.into_iter().map(|kib| cell("qat_write_12", kib) / (kib / 4.0)));
@@ -216,6 +221,39 @@ impl Platform {
         Ok(platform)
     }
 
+    /// The same under these options, but for alpha.
+    fn uncalibrated(options: &Options) -> Result<Platform, Error> {
+        let fitted = Platform::fitted()?;
+        Ok(Platform { call_ns: options.call_us.map_or(fitted.call_ns, |us| us * 1e3), ..fitted })
+    }
+
+    /// The same with alpha.
+    fn of(options: &Options) -> Result<Platform, Error> {
+        let platform = Platform::uncalibrated(options)?;
+        let alpha = match options.alpha {
+            Some(alpha) => alpha,
+            None => calibrated_alpha(&platform.storage(options)?),
+        };
+        Ok(Platform { alpha, ..platform })
+    }
+
+    /// Writes above beta by the CPU alone and by the card alone: what calibration measures.
+    fn storage(&self, options: &Options) -> Result<Vec<Written>, Error> {
+        let mut all = Vec::new();
+        for block_kib in LARGE_KIB.into_iter().filter(|kib| *kib > options.beta_kib) {
+            for files in CALIBRATED_FILES {
+                let bandwidth = |policy| {
+                    let setting =
+                        Setting::new(options, *self, policy, Operation::Write, block_kib, files.into());
+                    Ok::<f64, Error>(setting.bandwidth(&setting.run()?))
+                };
+                let (cpu, card) = (bandwidth("instruction")?, bandwidth("offload")?);
+                all.push(Written { block_kib, files, cpu, card });
+            }
+        }
+        Ok(all)
+    }
+
     fn cpu_ns(&self, operation: Operation) -> f64 {
         if operation == Operation::Read { self.read_ns } else { self.write_ns }
     }
@@ -227,6 +265,50 @@ impl Platform {
         let model = of_one_kind("aca-sds-qat", options.engines, operation.kind(), points, options.window);
         Card::new(model, self.call_ns / options.cpu_speed, Some(PAGE * 1e9 / self.link_ns))
     }
+}
+
+/// Files that write at the same time, as `wattlock calibrate --storage` tries them, and the table's most.
+const CALIBRATED_FILES: [u16; 9] = [1, 2, 3, 4, 6, 8, 12, 16, 32];
+/// Blocks above the turning point.
+const LARGE_KIB: [f64; 3] = [8.0, 16.0, 64.0];
+
+/// Bandwidth of writes of one size by so many files.
+#[derive(Debug, Clone, Copy)]
+pub struct Written {
+    /// Size of a write.
+    pub block_kib: f64,
+    /// Files that are written at the same time.
+    pub files: u16,
+    /// By the CPU alone, in MB/s.
+    pub cpu: f64,
+    /// By the card alone, in MB/s.
+    pub card: f64,
+}
+
+/// Alpha as calibration finds it where beta is given: the number of files from which the card is to have writes, so that the
+/// measured ones lose least, less one. Where several lose as little, the one that sends least.
+fn calibrated_alpha(written: &[Written]) -> u16 {
+    let loss = |alpha: u16| -> f64 {
+        let of = |one: &Written| {
+            let used = if one.files > alpha { one.card } else { one.cpu };
+            (one.cpu.max(one.card) / used).ln()
+        };
+        written.iter().map(of).sum()
+    };
+    let alphas = written.iter().map(|one| one.files - 1).chain([u16::MAX]);
+    let all = alphas.map(|alpha| (loss(alpha), alpha));
+    let least = all.clone().map(|one| one.0).fold(f64::INFINITY, f64::min);
+    all.filter(|one| one.0 < least + 1e-9).map(|one| one.1).max().unwrap_or(u16::MAX)
+}
+
+/// What alpha is calibrated from under these options, and what comes of it.
+///
+/// # Errors
+/// [`Error::Option`] names the first option out of its bounds.
+pub fn calibration(options: &Options) -> Result<(Vec<Written>, u16), Error> {
+    options.check()?;
+    let platform = Platform::of(options)?;
+    Ok((platform.storage(options)?, platform.alpha))
 }
 
 /// One run.
@@ -286,8 +368,10 @@ impl<'a> Setting<'a> {
         let inline_ns = |_: usize| platform.cpu_ns(self.operation) * pages / options.cpu_speed;
         let partial = self.block_kib < options.page_kib;
         let machine = self.machine(inline_ns(0));
-        let policies: Result<Vec<Box<dyn Policy>>, _> = (0..self.cores)
-            .map(|core| by_name(self.policy, machine.clone(), &settings(options, core)))
+        let clients: Vec<usize> = (0..self.processes).map(|process| process % self.cores).collect();
+        let policies: Result<Vec<Box<dyn Policy>>, _> = clients
+            .iter()
+            .map(|core| by_name(self.policy, machine.clone(), &settings(options, platform.alpha, *core)))
             .collect();
         let rounds = self.rounds();
         let each = rounds.iter().map(Vec::len).sum::<usize>() as f64 / rounds.len() as f64;
@@ -295,16 +379,17 @@ impl<'a> Setting<'a> {
         let most = ((MOST_PAGES / each) as u64).max(2 * processes);
         let measured = ((PAGES as f64 / each) as u64).max(40 * processes).min(most);
         let system = Closed {
+            cores: self.cores,
+            clients,
             policies: policies?,
-            clients: (0..self.processes).map(|process| process % self.cores).collect(),
             kind: self.operation.kind(),
             own_ns: platform.own_ns / options.cpu_speed,
             rounds,
             // The published rule goes by the block; a page is all that anybody encrypts.
+            in_hand: if self.options.whole_writes { usize::MAX } else { 1 },
             told_bytes: (self.policy == "aca-sds").then_some((self.block_kib * 1024.0) as usize),
             inline: vec![(CPU, &inline_ns)],
             card: (CARD, platform.card(options, self.operation, partial)),
-            view: if self.policy == "adaptive" { View::Own } else { View::Driver },
             jitter: f64::from(options.jitter_permille) / 1000.0,
             seed: options.seed,
             watts: (0.0, [0.0; 4]),
@@ -342,11 +427,11 @@ impl<'a> Setting<'a> {
     }
 }
 
-fn settings(options: &Options, core: usize) -> Settings {
+fn settings(options: &Options, alpha: u16, core: usize) -> Settings {
     // The card counts as fully used with a request for each of its engines.
     let share = (1000 * u64::from(options.engines)).div_ceil(u64::from(options.window)).clamp(1, 1000);
     Settings {
-        aca_sds_alpha: Some(options.alpha),
+        aca_sds_alpha: Some(alpha),
         aca_sds_beta_bytes: Some((options.beta_kib * 1024.0) as usize),
         aca_sds_idle_permille: options.idle_permille,
         aca_sds_feeders: Some(options.feeders),
@@ -370,7 +455,10 @@ pub fn scene<R>(
     run: impl FnOnce(Closed<'_>) -> R,
 ) -> Result<R, Error> {
     options.check()?;
-    let platform = Platform::fitted()?;
+    let platform = match policy {
+        "aca-sds" => Platform::of(options)?,
+        _ => Platform::uncalibrated(options)?,
+    };
     Setting::new(options, platform, policy, Operation::Write, block_kib, processes).system(run)
 }
 
@@ -380,10 +468,7 @@ pub fn scene<R>(
 /// [`Error::Option`] names the first option out of its bounds.
 pub fn study(options: &Options) -> Result<Study, Error> {
     options.check()?;
-    let mut platform = Platform::fitted()?;
-    if let Some(call_us) = options.call_us {
-        platform.call_ns = call_us * 1e3;
-    }
+    let platform = Platform::of(options)?;
     let mut study = Study { parameters: parameters(options, platform)?, ..Study::default() };
     if options.block_kib.is_empty() && options.is_published() {
         study.rows.extend(baseline_rows(options, platform)?);
@@ -401,6 +486,11 @@ pub fn study(options: &Options) -> Result<Study, Error> {
             study.rows.extend(system_rows(options, platform, operation, processes, block_kib)?);
         }
     }
+    if options.block_kib.is_empty() && options.is_published() {
+        study.rows.extend(process_rows(options, platform)?);
+        study.rows.extend(four_core_rows(options)?);
+        study.rows.extend(whole_write_rows(options)?);
+    }
     study.remarks = remarks(&study, platform);
     Ok(study)
 }
@@ -409,7 +499,7 @@ pub fn study(options: &Options) -> Result<Study, Error> {
 pub fn fit(options: &Options) -> Vec<Parameter> {
     let fitted = || {
         options.check()?;
-        parameters(options, Platform::fitted()?)
+        parameters(options, Platform::of(options)?)
     };
     fitted().unwrap_or_default()
 }
@@ -622,6 +712,95 @@ fn system_rows(
     Ok(rows)
 }
 
+/// Bandwidths of large writes, and what a policy gains on the better of card and CPU.
+struct Large<'a> {
+    options: &'a Options,
+    platform: Platform,
+    processes: usize,
+    block_kib: f64,
+}
+
+impl Large<'_> {
+    fn bandwidth(&self, policy: &str) -> Result<f64, Error> {
+        let Large { options, platform, processes, block_kib } = *self;
+        let setting = Setting::new(options, platform, policy, Operation::Write, block_kib, processes);
+        Ok(setting.bandwidth(&setting.run()?))
+    }
+
+    fn gains(&self) -> Result<[f64; 2], Error> {
+        let best = self.bandwidth("offload")?.max(self.bandwidth("instruction")?);
+        let gain = |bandwidth: f64| 100.0 * (bandwidth / best - 1.0);
+        Ok([gain(self.bandwidth("aca-sds")?), gain(self.bandwidth("adaptive")?)])
+    }
+}
+
+/// Figure 9, by the number of processes: with few of them the instructions win over the card, and the rule leaves the card
+/// alone. Naive: what the table has with 12.
+fn process_rows(options: &Options, platform: Platform) -> Result<Vec<Row>, Error> {
+    const BLOCK_KIB: f64 = 64.0;
+    let mut rows = Vec::new();
+    for processes in [1, 2, 4, 8, 16] {
+        let large = Large { options, platform, processes, block_kib: BLOCK_KIB };
+        let name = format!("block_kib={BLOCK_KIB} processes={processes}");
+        let [aca, adaptive] = large.gains()?;
+        let known = processes == 4;
+        rows.push(Row {
+            published_interval: known.then(|| interval(PAPER, "card over instructions at 4 processes")),
+            simulated: 100.0 * (large.bandwidth("offload")? / large.bandwidth("instruction")? - 1.0),
+            naive: known
+                .then(|| 100.0 * (cell("aesni_write_12", BLOCK_KIB) / cell("qat_write_12", BLOCK_KIB) - 1.0)),
+            ..row("processes", name.clone(), "card_over_instructions", "%")
+        });
+        rows.push(Row {
+            simulated: aca,
+            adaptive: Some(adaptive),
+            ..row("processes", name, "write_gain", "%")
+        });
+    }
+    Ok(rows)
+}
+
+/// Figure 10: four CPUs. It does not say how many processes wrote; those of the table are taken. Naive: as for eight.
+fn four_core_rows(options: &Options) -> Result<Vec<Row>, Error> {
+    let options = &Options { cores: 4, ..options.clone() };
+    let platform = Platform::of(options)?;
+    let mut rows = Vec::new();
+    for processes in options.writers() {
+        for block_kib in LARGE_KIB {
+            let large = Large { options, platform, processes, block_kib };
+            let [aca, adaptive] = large.gains()?;
+            rows.push(Row {
+                published_interval: Some(interval(PAPER, "write gain at 4 cores")),
+                simulated: aca,
+                naive: naive_gain(options, processes, block_kib),
+                adaptive: Some(adaptive),
+                ..row("four cores", format!("block_kib={block_kib} processes={processes}"), "write_gain", "%")
+            });
+        }
+    }
+    Ok(rows)
+}
+
+/// A process that has all pages of a write in hand, as a mount of ours: the card and the CPU claim pages of the same write.
+/// Nothing like it was published.
+fn whole_write_rows(options: &Options) -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::new();
+    for cores in [4, options.cores] {
+        let options = &Options { cores, whole_writes: true, ..options.clone() };
+        let platform = Platform::of(options)?;
+        for processes in [2, 4, 12] {
+            let large = Large { options, platform, processes, block_kib: 64.0 };
+            let [aca, adaptive] = large.gains()?;
+            rows.push(Row {
+                simulated: aca,
+                adaptive: Some(adaptive),
+                ..row("whole writes", format!("cores={cores} processes={processes}"), "write_gain", "%")
+            });
+        }
+    }
+    Ok(rows)
+}
+
 /// The naive predictor of the gain: the card's column, and the CPU's in proportion to the cores that do not feed it,
 /// over the better of the two columns. `None` where the table has no such columns.
 fn naive_gain(options: &Options, processes: usize, block_kib: f64) -> Option<f64> {
@@ -650,6 +829,8 @@ fn parameters(options: &Options, platform: Platform) -> Result<Vec<Parameter>, E
     let writes = |changed: &Options| -> Result<Vec<f64>, Error> {
         let mut all = Vec::new();
         for (processes, block_kib) in [(2, 64.0), (12, 4.0), (12, 8.0), (12, 64.0), (32, 64.0)] {
+            let alpha = changed.alpha.unwrap_or(platform.alpha);
+            let platform = Platform { alpha, ..platform };
             let setting = Setting::new(changed, platform, "aca-sds", Operation::Write, block_kib, processes);
             all.push(setting.bandwidth(&setting.run()?));
         }
@@ -667,7 +848,9 @@ fn parameters(options: &Options, platform: Platform) -> Result<Vec<Parameter>, E
         all.push(known(name, value).varied(low, high, moved));
         Ok::<(), Error>(())
     };
-    unknown("alpha", f64::from(options.alpha), (0.0, 16.0), |options, value| options.alpha = value as u16)?;
+    unknown("alpha", f64::from(platform.alpha), (0.0, 16.0), |options, value| {
+        options.alpha = Some(value as u16);
+    })?;
     unknown("beta", options.beta_kib, (2.0, 16.0), |options, value| options.beta_kib = value)?;
     unknown("M", f64::from(options.idle_permille) / 10.0, (0.0, 50.0), |options, value| {
         options.idle_permille = (10.0 * value) as u16;
@@ -701,6 +884,19 @@ fn remarks(study: &Study, platform: Platform) -> Vec<String> {
         busy_us(least),
         PAGE / busy_us(most),
     ));
+    let on_four = study.rows.iter().filter(|row| row.experiment == "four cores").map(|row| row.simulated);
+    let (low, high) =
+        on_four.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), gain| (low.min(gain), high.max(gain)));
+    if low <= high {
+        let core = |ns: f64| PAGE * 1e3 / ns;
+        remarks.push(format!(
+            "figure 10 has the scheme ahead of both with 4 CPUs; the model has {low:.1} to {high:.1} %. In it a core brings {:.0} MB/s when it calls the card and {:.0} when it encrypts, and four cores that call do not fill the card, which takes {:.0}. With as many processes as the table has, a core always has one that can call, so none is idle, the card alone is the best there is, and M never lets the CPU take part. Missing is CPU that is idle while four cores feed the card: the paper has {least} to {most} % beside the card alone, more for larger blocks as its gain is, but tells neither the number of CPUs nor what they wait for, and {} MB/s for each of four cores leave none",
+            core(platform.call_ns),
+            core(platform.write_ns),
+            core(platform.link_ns),
+            per_feeder(feeding_cores()).unwrap_or(f64::NAN),
+        ));
+    }
     if let (Some(worst), Some(median)) = (off.last(), off.get(off.len() / 2)) {
         remarks.push(format!(
             "baseline check: the table's {} latencies deviate by {:.1} % in the median and {:.1} % at worst",

@@ -22,7 +22,7 @@ use wattlock_policy::{
 use crate::Error;
 use crate::options::{TO, within};
 use crate::row::{Better, Parameter, Role, Row, Study};
-use crate::sim::{CALLS, CARD, CRYPTO, Card, Closed, OWN_WORK, Steady, View, of_one_kind};
+use crate::sim::{CALLS, CARD, CRYPTO, Card, Closed, OWN_WORK, Steady, of_one_kind};
 use crate::table::{figure, table};
 
 const KIND: Kind = Kind::Aes256CbcEncrypt;
@@ -214,23 +214,25 @@ impl Setting<'_> {
         let card = Card::new(platform.model(options.window), call_ns, None);
         let machine = self.machine(&inline_ns, call_ns);
         let settings = settings(options);
+        let all = options.cores * self.clients;
         let policies: Result<Vec<Box<dyn Policy>>, _> =
-            (0..options.cores).map(|_| by_name(self.policy, machine.clone(), &settings)).collect();
+            (0..all).map(|_| by_name(self.policy, machine.clone(), &settings)).collect();
         let requests = self.requests.len() as u64;
         let cores = options.cores as u64;
         // Every client has a few rounds measured, or a crowd would be looked at while it forms.
         let least = (20 * cores).max(2 * cores * self.clients as u64);
         let measured = (ROUNDS / requests).max(50 * cores.min(80)).max(least);
         let system = Closed {
+            cores: options.cores,
+            clients: (0..all).map(|client| client % options.cores).collect(),
             policies: policies?,
-            clients: (0..options.cores * self.clients).map(|client| client % options.cores).collect(),
             kind: KIND,
             own_ns: self.own_ns / options.cpu_speed,
             rounds: vec![self.requests.clone()],
+            in_hand: 1,
             told_bytes: None,
             inline: vec![(CPU, &inline_ns)],
             card: (ACCELERATOR, card),
-            view: if self.policy == "adaptive" { View::Own } else { View::Driver },
             jitter: f64::from(options.jitter_permille) / 1000.0,
             seed: options.seed,
             watts: self.watts.of(self.code),

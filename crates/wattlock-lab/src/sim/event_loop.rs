@@ -2,8 +2,12 @@
 //! that all of them share. The policy it runs is the production one; what a step costs comes from outside.
 //!
 //! Two ways to offload. *Straight*: the loop waits for each answer and serves no client meanwhile. *Asynchronous*: the
-//! connection pauses, the loop serves others, and answers are found by polling, in the loop when [`Gather`] says so, the
-//! value that also decides in production, or by a thread on a timer. A step may also *block*: all its requests are submitted, then the loop waits for the last.
+//! connection pauses, the loop serves others, and answers are found by polling, in the loop when [`Gather::turn`] says so,
+//! which also decides in production, or by a thread on a timer. A step may also *block*: all its requests are submitted,
+//! then the loop waits for the last.
+//!
+//! A step's requests are one operation: the policy is asked about all of them, and what it gives to the card is claimed as
+//! in the dispatcher ([`Policy::claim`]).
 //!
 //! Hyper-threads: worker `w` is a thread of core `w % cores`. Costs are those of a thread alone on its core; while
 //! another worker of that core runs or spins, a step takes `1 / shared_speed` times as long. The state when a step
@@ -18,7 +22,8 @@ use std::collections::{BTreeMap, VecDeque};
 use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
 use wattlock_emul::{Device, Model, Work};
 use wattlock_policy::{
-    Ask, EngineId, EngineWeather, Flight, Gather, GatherRule, Machine, Moment, Next, Policy, Weather,
+    Ask, EngineId, EngineWeather, Flight, Gather, GatherRule, Machine, Moment, Next, Policy, Rest, Side,
+    Weather,
 };
 
 use super::{Events, Random, answered};
@@ -176,6 +181,8 @@ enum After {
     Next(usize),
     /// Hands this connection's requests to the card.
     Submit(usize),
+    /// Has done this connection's requests, or those that the card was not given.
+    Inline(usize),
     /// Takes what answers there are.
     Collect,
 }
@@ -196,8 +203,11 @@ struct Connection {
     began: Option<Nanos>,
     /// Requests in flight.
     outstanding: u32,
-    /// Requests of this step still to be submitted one by one, when straight.
+    /// Requests of this step that nobody has begun.
     left: u32,
+    /// Requests that are being submitted, and CPU time of others of this step that follows.
+    to_submit: u32,
+    inline_ns: f64,
     /// CPU time owed for being resumed.
     debt_ns: f64,
 }
@@ -221,8 +231,10 @@ struct Worker {
     in_flight_bytes: u64,
     asymmetric: u32,
     active: u32,
-    /// Something changed that the policy's polling rule wants to hear of.
-    changed: bool,
+    /// Connections of this turn of the loop that are left: a turn has those that were ready when it began.
+    turn_left: usize,
+    /// Whether the first that is ready goes on with what it is at.
+    goes_on: bool,
     /// Which [`Event::Look`] counts.
     look: u64,
     /// Whether one is under way.
@@ -238,7 +250,7 @@ impl Worker {
             in_flight: self.in_flight,
             asymmetric: self.asymmetric,
             active: self.active,
-            busy: 0,
+            busy: self.active,
             asked: true,
             ..Flight::default()
         }
@@ -279,7 +291,8 @@ impl<'a> Run<'a> {
             in_flight_bytes: 0,
             asymmetric: 0,
             active: 0,
-            changed: false,
+            turn_left: 0,
+            goes_on: false,
             look: 0,
             told: false,
             waits_for: None,
@@ -293,6 +306,8 @@ impl<'a> Run<'a> {
             began: None,
             outstanding: 0,
             left: 0,
+            to_submit: 0,
+            inline_ns: 0.0,
             debt_ns: 0.0,
         };
         Run {
@@ -379,11 +394,10 @@ impl<'a> Run<'a> {
         if self.connections[conn].began.is_none() {
             self.begin(conn);
             self.workers[worker].active += 1;
-            self.workers[worker].changed = true;
         }
         self.workers[worker].ready.push_back(conn);
         if self.workers[worker].state != State::Running && self.workers[worker].waits_for.is_none() {
-            self.turn(worker);
+            self.turn(worker, false);
         }
     }
 
@@ -404,25 +418,43 @@ impl<'a> Run<'a> {
         match after {
             After::Next(conn) => {
                 self.connections[conn].at += 1;
-                self.workers[worker].ready.push_front(conn);
+                self.go_on(worker, conn);
             }
             After::Submit(conn) => {
-                let blocks = matches!(self.server.offload, Offload::Straight) || self.blocks(conn);
                 self.submit(worker, conn);
-                if blocks {
-                    self.workers[worker].waits_for = Some(conn);
-                    self.on_look(worker);
-                    return;
+                if self.connections[conn].inline_ns > 0.0 {
+                    return self.start_inline(worker, conn, 0.0);
                 }
+                return self.submitted(worker, conn);
             }
-            After::Collect => self.collect(worker),
+            After::Inline(conn) if self.connections[conn].outstanding > 0 => {
+                return self.submitted(worker, conn);
+            }
+            After::Inline(conn) => {
+                let connection = &mut self.connections[conn];
+                connection.at += usize::from(connection.left == 0);
+                self.go_on(worker, conn);
+            }
+            After::Collect => {
+                self.collect(worker);
+                self.workers[worker].turn_left = self.workers[worker].ready.len();
+            }
         }
-        self.turn(worker);
+        self.turn(worker, false);
+    }
+
+    /// The card has requests of this connection, which pauses, or blocks its loop.
+    fn submitted(&mut self, worker: usize, conn: usize) {
+        if matches!(self.server.offload, Offload::Straight) || self.blocks(conn) {
+            self.workers[worker].waits_for = Some(conn);
+            return self.on_look(worker);
+        }
+        self.turn(worker, true);
     }
 
     /// A worker that waits looks.
     fn on_look(&mut self, worker: usize) {
-        let Some(conn) = self.workers[worker].waits_for else { return self.turn(worker) };
+        let Some(conn) = self.workers[worker].waits_for else { return self.turn(worker, false) };
         // Of several answers the first may come alone: it is to be told of the others, too.
         self.workers[worker].told = false;
         self.advance();
@@ -438,8 +470,8 @@ impl<'a> Run<'a> {
         self.workers[worker].waits_for = None;
         // The last answer was this connection's: it goes on at once.
         self.workers[worker].ready.retain(|ready| *ready != conn);
-        self.workers[worker].ready.push_front(conn);
-        self.turn(worker);
+        self.go_on(worker, conn);
+        self.turn(worker, false);
     }
 
     /// Whether the step that this connection is at blocks its loop.
@@ -454,44 +486,58 @@ impl<'a> Run<'a> {
         self.events.at(at, Event::Look(worker, self.workers[worker].look));
     }
 
-    /// A free worker chooses what to do: poll if it is due, else the next connection, else wait.
-    fn turn(&mut self, worker: usize) {
+    /// A free worker chooses what to do: look if it is time, else the next connection, else wait. As nginx does it asks
+    /// whether it is time where an operation was just submitted, and behind a turn's events.
+    fn turn(&mut self, worker: usize, submitted: bool) {
         self.workers[worker].look += 1;
         self.workers[worker].told = false;
         if let Offload::Thread { every_ns, .. } = self.server.offload {
             self.advance();
             self.collect_until(worker, ticks_before(self.events.now(), every_ns));
         }
-        if matches!(self.server.offload, Offload::InLoop(_)) && self.may_poll(worker) && self.poll_due(worker)
-        {
+        if matches!(self.server.offload, Offload::InLoop(_)) && self.looks_now(worker, submitted) {
             return self.start(worker, self.server.costs.poll_ns, After::Collect);
         }
-        match self.workers[worker].ready.pop_front() {
+        let state = &mut self.workers[worker];
+        let goes_on = std::mem::take(&mut state.goes_on);
+        state.turn_left -= usize::from(!goes_on && state.turn_left > 0);
+        match state.ready.pop_front() {
             Some(conn) => self.advance_connection(worker, conn),
             None => self.wait(worker),
         }
     }
 
-    /// The rule is asked when something changed, and by a loop with nothing else to do if that is not in vain.
-    fn may_poll(&mut self, worker: usize) -> bool {
-        if !self.workers[worker].ready.is_empty() {
-            return self.workers[worker].changed;
+    fn looks_now(&mut self, worker: usize, submitted: bool) -> bool {
+        if submitted && self.looks(worker, Moment::Call) {
+            return true;
         }
-        self.advance();
-        !self.workers[worker].ring.is_empty()
+        let state = &mut self.workers[worker];
+        if state.goes_on || state.turn_left > 0 {
+            return false;
+        }
+        state.turn_left = state.ready.len();
+        self.looks(worker, Moment::Quiet)
     }
 
-    /// The rule decides; one that looks in every turn leaves it to the policy how often that is worth it.
-    fn poll_due(&mut self, worker: usize) -> bool {
-        let (weather, now) = (self.weather(worker), self.events.now());
-        let state = &mut self.workers[worker];
-        state.changed = false;
-        let next = state.gather.turn(std::iter::empty(), &state.flight(), (Moment::Quiet, 0), now);
-        match next {
-            Next::Go(_) => true,
-            Next::Poll => state.policy.poll_due(&weather, now),
-            Next::Wait(_) => false,
+    /// Whether the loop looks for answers now. A loop with nothing else to do asks in each turn: those that would find
+    /// nothing are left out.
+    fn looks(&mut self, worker: usize, moment: Moment) -> bool {
+        if self.workers[worker].ready.is_empty() {
+            self.advance();
+            if self.workers[worker].ring.is_empty() {
+                return false;
+            }
         }
+        let now = self.events.now();
+        let state = &mut self.workers[worker];
+        let next = state.gather.turn(std::iter::empty(), &state.flight(), (moment, 0), now);
+        !matches!(next, Next::Wait(_))
+    }
+
+    /// This connection's turn goes on.
+    fn go_on(&mut self, worker: usize, conn: usize) {
+        self.workers[worker].goes_on = true;
+        self.workers[worker].ready.push_front(conn);
     }
 
     /// Nothing to do: asleep, or spinning while requests are in flight, until the card or a client has something.
@@ -565,65 +611,92 @@ impl<'a> Run<'a> {
                 // Being resumed comes before the answer to the client leaves.
                 self.connections[conn].debt_ns = debt;
                 self.events.after(ns as Nanos, Event::Ready(conn));
-                self.turn(worker);
+                self.turn(worker, false);
             }
             Some(Step::Request { kind, bytes, count, software_ns, .. }) => {
                 let shape = Shape { kind, bytes, class: LatencyClass::Interactive, messages: 1 };
                 let count = if left > 0 { left } else { count.max(1) };
-                self.request(worker, conn, &shape, count, software_ns, debt);
+                self.request(worker, conn, &shape, (count, software_ns), debt);
             }
         }
     }
 
-    /// Asks the policy, once for a step: its requests are alike and come at the same time.
+    /// Asks about a step's requests, which are alike and come at the same time, until each has its engine, as the dispatcher
+    /// does. A loop that offloads straight has one in hand.
     fn request(
         &mut self,
         worker: usize,
         conn: usize,
         shape: &Shape,
-        count: u32,
-        software_ns: f64,
+        (count, software_ns): (u32, f64),
         debt: f64,
     ) {
-        let weather = self.weather(worker);
         let now = self.events.now();
-        let state = &mut self.workers[worker];
-        state.changed = true;
-        let choice = state.policy.choose(&Ask::one(*shape), &weather, now);
-        let room = state.in_flight + count <= self.server.card.window.requests;
-        if choice.engine == CARD && room {
-            let at_once = if matches!(self.server.offload, Offload::Straight) { 1 } else { count };
-            self.connections[conn].left = count - at_once;
-            let ns = self.server.costs.submit_ns * f64::from(at_once);
-            return self.start(worker, ns + debt, After::Submit(conn));
+        let in_hand = if matches!(self.server.offload, Offload::Straight) { 1 } else { count };
+        let (mut of_card, mut of_cpu) = (0, 0);
+        while of_card + of_cpu < in_hand {
+            let weather = self.weather(worker, of_card, shape.bytes);
+            let policy = &mut self.workers[worker].policy;
+            let rest = in_hand - of_card - of_cpu;
+            let ask = Ask { count: rest, bytes: shape.bytes * count as usize, ..Ask::one(*shape) };
+            let choice = policy.choose(&ask, &weather, now);
+            let chosen = choice.count.clamp(1, rest);
+            if choice.engine != CARD {
+                policy.left_undone(shape, choice.engine);
+                of_cpu += chosen;
+                continue;
+            }
+            let operation = Rest { device: CARD, pieces: chosen, free: chosen, out: 0, bytes: shape.bytes };
+            let room =
+                self.server.card.window.requests.saturating_sub(weather.engines[CARD.index()].in_flight);
+            let claimed = policy.claim(Side::Device, &operation, &weather).min(chosen).min(room);
+            of_card += claimed;
+            if claimed < chosen {
+                break;
+            }
         }
-        let all_ns = software_ns * f64::from(count);
-        // As in the runtime: one inline outcome in 64 is told.
-        state.inline_seen += 1;
-        if state.inline_seen.is_multiple_of(64) {
-            let outcome = answered(CPU, (software_ns * self.stretch(worker)) as Nanos, 1);
-            self.workers[worker].policy.observe(shape, &outcome, now);
+        if of_card + of_cpu == 0 {
+            // No room.
+            of_cpu = in_hand;
         }
-        self.connections[conn].left = 0;
-        self.start(worker, all_ns + debt, After::Next(conn));
+        if of_cpu > 0 {
+            // As in the runtime: one inline outcome in 64 is told.
+            let state = &mut self.workers[worker];
+            state.inline_seen += 1;
+            if state.inline_seen.is_multiple_of(64) {
+                let outcome = answered(CPU, (software_ns * self.stretch(worker)) as Nanos, 1);
+                self.workers[worker].policy.observe(shape, &outcome, now);
+            }
+        }
+        let connection = &mut self.connections[conn];
+        (connection.to_submit, connection.left) = (of_card, count - of_card - of_cpu);
+        connection.inline_ns = software_ns * f64::from(of_cpu);
+        let ns = self.server.costs.submit_ns * f64::from(of_card);
+        match of_card {
+            0 => self.start_inline(worker, conn, debt),
+            _ => self.start(worker, ns + debt, After::Submit(conn)),
+        }
+    }
+
+    fn start_inline(&mut self, worker: usize, conn: usize, debt: f64) {
+        let ns = std::mem::take(&mut self.connections[conn].inline_ns);
+        self.start(worker, ns + debt, After::Inline(conn));
     }
 
     fn submit(&mut self, worker: usize, conn: usize) {
         let now = self.events.now();
-        let Connection { script, at, left, .. } = self.connections[conn];
-        let Some(Step::Request { kind, bytes, count, .. }) = self.load.scripts[script].steps.get(at).copied()
-        else {
+        let Connection { script, at, to_submit, .. } = self.connections[conn];
+        let Some(Step::Request { kind, bytes, .. }) = self.load.scripts[script].steps.get(at).copied() else {
             return;
         };
         self.advance();
-        let count = if matches!(self.server.offload, Offload::Straight) { 1 } else { count.max(1) - left };
-        for _ in 0..count {
+        for _ in 0..to_submit {
             let state = &mut self.workers[worker];
             state.in_flight += 1;
             state.in_flight_bytes += bytes as u64;
             state.asymmetric += u32::from(kind.is_asymmetric());
             let flight = state.flight();
-            state.gather.arrived(kind, &flight, std::iter::once(kind), now);
+            state.gather.submitted(&flight, now);
             let shape = Shape { kind, bytes, class: LatencyClass::Interactive, messages: 1 };
             let answer = Answer { conn, shape, submitted: now, depth: state.in_flight, at: now };
             self.connections[conn].outstanding += 1;
@@ -633,7 +706,6 @@ impl<'a> Run<'a> {
             self.number += 1;
         }
         self.watch_card();
-        self.workers[worker].changed = true;
     }
 
     fn finish(&mut self, worker: usize, conn: usize, debt: f64) {
@@ -645,9 +717,8 @@ impl<'a> Run<'a> {
             self.latency_ns += (now - began) as f64;
         }
         self.workers[worker].active -= 1;
-        self.workers[worker].changed = true;
         self.events.after(0, Event::Ready(conn));
-        self.turn(worker);
+        self.turn(worker, false);
     }
 
     /// The worker is busy for so long, more where the core is shared and where a thread takes its share.
@@ -670,7 +741,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn weather(&self, worker: usize) -> Weather {
+    /// With so many requests of so many bytes about to be submitted.
+    fn weather(&self, worker: usize, claimed: u32, bytes: usize) -> Weather {
         let state = &self.workers[worker];
         let mut weather = Weather {
             submitters: self.workers.len() as u16,
@@ -682,8 +754,9 @@ impl<'a> Run<'a> {
         weather.engines[CPU.index()].available = true;
         weather.engines[CARD.index()] = EngineWeather {
             available: true,
-            in_flight: state.in_flight,
-            in_flight_bytes: state.in_flight_bytes,
+            in_flight: state.in_flight + claimed,
+            in_flight_bytes: state.in_flight_bytes + u64::from(claimed) * bytes as u64,
+            window: self.server.card.window.requests,
             window_bytes: self.server.card.window.bytes,
             ..EngineWeather::default()
         };

@@ -12,7 +12,7 @@ pub mod thread;
 
 pub(crate) use card::of_one_kind;
 pub use card::{Card, Refused};
-pub use closed::{CALLS, CARD, CRYPTO, Closed, Inline, OWN_WORK, Steady, View};
+pub use closed::{CALLS, CARD, CRYPTO, Closed, Inline, OWN_WORK, Steady};
 pub use cpu::{Burst, Cpu, Ended, USES};
 pub use events::Events;
 pub use power::Power;

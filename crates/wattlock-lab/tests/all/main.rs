@@ -15,5 +15,6 @@ mod program;
 mod qweb;
 mod runtime;
 mod split;
+mod stage;
 mod sweep;
 mod velocity;
