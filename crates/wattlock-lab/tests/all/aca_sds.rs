@@ -2,8 +2,11 @@
 
 use std::sync::OnceLock;
 
-use wattlock_lab::papers::aca_sds::{Options, fit, study};
-use wattlock_lab::{Better, Error, Origin, Role, Row, Study};
+use wattlock_lab::papers::aca_sds::{Options, Written, calibration, fit, study};
+use wattlock_lab::{Error, Origin, Role, Row, Study};
+
+/// What `adaptive` loses at most against the published rule: docs/research/lab.md.
+const LEAST: f64 = -0.40;
 
 /// The paper's own platform, run once for all tests.
 fn default() -> &'static Study {
@@ -113,20 +116,72 @@ fn the_idle_share_is_the_cards_alone_and_the_model_misses_it() {
     assert!(at_64(&scheme) < at_64(&writes), "{:?} {:?}", at_64(&scheme), at_64(&writes));
 }
 
+/// A thread that waits for its page compares what that page takes here and there. By itself it is quicker on the CPU, and
+/// that the core could serve others meanwhile no door tells `adaptive`.
 #[test]
-fn adaptive_is_at_least_as_good_in_every_row() {
+fn adaptive_loses_to_the_rule_where_threads_wait_for_the_card_as_the_page_says() {
     let study = default();
-    let mut own = Vec::new();
-    for row in study.rows.iter().filter(|row| row.adaptive.is_some() && row.better != Better::Neither) {
-        let gain = row.gain().expect("a direction");
+    let own = study.rows.iter().filter(|row| row.own && row.adaptive.is_some());
+    let gains: Vec<(f64, &Row)> = own.map(|row| (row.gain().expect("a direction"), row)).collect();
+    assert_eq!(gains.len(), 15);
+    for (gain, row) in &gains {
         println!("{} {}: {gain:+.4}", row.row, row.quantity);
-        let least = if row.own { -0.01 } else { -0.02 };
-        assert!(gain >= least, "{} {}: {gain}", row.row, row.quantity);
-        own.extend(row.own.then_some(gain));
+        assert!(*gain >= LEAST, "{} {}: {gain}", row.row, row.quantity);
+        assert!(row.row.contains("=write ") || *gain >= -0.01, "reads are the CPU's: {} {gain}", row.row);
     }
-    assert_eq!(own.len(), 15);
-    let mean = own.iter().sum::<f64>() / own.len() as f64;
-    assert!(mean > 0.02, "mean gain {mean}");
+    let worst = gains.iter().map(|one| one.0).fold(0.0, f64::min);
+    assert!(worst < LEAST + 0.05, "{worst}: the page and this bound can be better");
+}
+
+/// Figure 9: with four processes the card is slower than the instructions. Alpha, which is calibrated on the model, leaves
+/// it alone there.
+#[test]
+fn with_few_processes_the_instructions_win_and_the_rule_leaves_the_card_alone() {
+    let study = default();
+    let of_four = |quantity| {
+        let rows = of(study, "processes", quantity);
+        rows.into_iter().find(|row| row.row.ends_with("processes=4")).expect("four processes")
+    };
+    let card = of_four("card_over_instructions");
+    assert_eq!((card.role, card.deviation()), (Role::Predicted, Some(0.0)), "{card:?}");
+    assert!(card.naive_deviation().expect("naive") > 0.0, "the table's 12 processes say the opposite");
+    let rule = of_four("write_gain");
+    assert!(rule.simulated.abs() < 1.0, "{rule:?}");
+    let blind = Options { alpha: Some(1), processes: vec![4], block_kib: vec![64.0], ..Options::default() };
+    let blind = study_of(&blind);
+    assert!(of(&blind, "storage", "write_gain")[0].simulated < -10.0, "without calibration it loses");
+}
+
+fn study_of(options: &Options) -> Study {
+    study(options).expect("sensible")
+}
+
+/// Calibrated as `wattlock calibrate --storage` does it.
+#[test]
+fn alpha_is_what_the_products_calibration_finds() {
+    for cores in [4, 8] {
+        let options = Options { cores, ..Options::default() };
+        let (written, alpha) = calibration(&options).expect("sensible");
+        let measured = |one: &Written| wattlock::profile::Written {
+            files: one.files,
+            bytes: (one.block_kib * 1024.0) as usize,
+            cpu: one.cpu,
+            device: Some(one.card),
+        };
+        let from = wattlock_mount::storage::turning(&written.iter().map(measured).collect::<Vec<_>>());
+        assert_eq!(from, Some((8192, alpha + 1)), "{written:?}");
+        assert!((4..12).contains(&alpha), "{alpha}");
+    }
+}
+
+/// Figure 10 has the scheme ahead of both with four CPUs. The model has not, and says what it lacks.
+#[test]
+fn four_cores_gain_nothing_and_a_remark_says_what_is_missing() {
+    let study = default();
+    let rows = of(study, "four cores", "write_gain");
+    assert_eq!(rows.len(), 6);
+    assert!(rows.iter().all(|row| row.deviation().expect("published") < 0.0), "{rows:?}");
+    assert!(study.remarks.iter().any(|remark| remark.starts_with("figure 10")), "{:?}", study.remarks);
 }
 
 #[test]
