@@ -13,6 +13,7 @@ mod page;
 #[cfg(feature = "program")]
 mod program;
 mod qweb;
+mod rule;
 mod runtime;
 mod split;
 mod stage;
