@@ -88,7 +88,8 @@ pub fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".into(), |share| format!("{:+.1} %", share * 100.0))
 }
 
-/// Each experiment and quantity that has a predicted row, in the order of the rows.
+/// Each experiment and quantity that has a predicted row which stands beside a published figure or `adaptive`'s, in the order
+/// of the rows.
 pub fn summary(rows: &[Row]) -> Vec<Summary> {
     let predicted = || rows.iter().filter(|row| row.role == Role::Predicted);
     let mut keys: Vec<(&str, &str, &str)> = Vec::new();
@@ -111,7 +112,7 @@ pub fn summary(rows: &[Row]) -> Vec<Summary> {
             gain: least.map(|least| (least, gains.iter().sum::<f64>() / gains.len() as f64)),
         }
     };
-    keys.into_iter().map(line).collect()
+    keys.into_iter().map(line).filter(|line| line.predicted > 0 || line.gain.is_some()).collect()
 }
 
 #[cfg(test)]

@@ -402,8 +402,8 @@ impl Run<'_> {
 
     fn rest(&self, index: usize, operation: &Operation) -> Rest {
         let (pieces, free) = (operation.whole.len() as u32, operation.free.len() as u32);
-        let bytes = self.shape(index, operation.free.start).bytes;
-        Rest { device: self.card_id(), pieces, free, out: operation.out, bytes }
+        let Shape { kind, bytes, .. } = self.shape(index, operation.free.start);
+        Rest { device: self.card_id(), kind, pieces, free, out: operation.out, bytes }
     }
 
     /// Has the card claim what it may. Whether that was anything.

@@ -646,7 +646,7 @@ impl<'a> Run<'a> {
                 of_cpu += chosen;
                 continue;
             }
-            let operation = Rest { device: CARD, pieces: chosen, free: chosen, out: 0, bytes: shape.bytes };
+            let operation = Rest { device: CARD, kind: shape.kind, pieces: chosen, free: chosen, out: 0, bytes: shape.bytes };
             let room =
                 self.server.card.window.requests.saturating_sub(weather.engines[CARD.index()].in_flight);
             let claimed = policy.claim(Side::Device, &operation, &weather).min(chosen).min(room);

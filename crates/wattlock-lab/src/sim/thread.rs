@@ -354,7 +354,7 @@ impl State<'_> {
             return self.together(engine, choice.count);
         }
         let pieces = choice.count;
-        let rest = Rest { device: choice.engine, pieces, free: pieces, out: 0, bytes };
+        let rest = Rest { device: choice.engine, kind: ask.shape.kind, pieces, free: pieces, out: 0, bytes };
         let claims = |side| self.policy.claim(side, &rest, &self.weather());
         let of_device = claims(Side::Device).min(pieces).min(WINDOW.saturating_sub(self.in_flight[engine]));
         let of_cpu = claims(Side::Cpu).min(pieces);
