@@ -252,6 +252,7 @@ impl Worker {
             active: self.active,
             busy: self.active,
             asked: true,
+            // When an answer is due stays unknown: what a loop without work saves by sleeping is no part of the study.
             ..Flight::default()
         }
     }
@@ -646,7 +647,14 @@ impl<'a> Run<'a> {
                 of_cpu += chosen;
                 continue;
             }
-            let operation = Rest { device: CARD, kind: shape.kind, pieces: chosen, free: chosen, out: 0, bytes: shape.bytes };
+            let operation = Rest {
+                device: CARD,
+                kind: shape.kind,
+                pieces: chosen,
+                free: chosen,
+                out: 0,
+                bytes: shape.bytes,
+            };
             let room =
                 self.server.card.window.requests.saturating_sub(weather.engines[CARD.index()].in_flight);
             let claimed = policy.claim(Side::Device, &operation, &weather).min(chosen).min(room);

@@ -192,8 +192,7 @@ fn eeca_with_an_idle_accelerator_is_exactly_its_threshold() {
             for bytes in [near.saturating_sub(2), any.bytes] {
                 let choice = policy.choose(&Ask::one(Shape { bytes, ..any }), &weather, now);
                 assert_eq!(choice.engine.index(), usize::from(bytes > threshold), "{bytes} at {threshold}");
-                let rest =
-                    Rest { device: choice.engine, kind: any.kind, pieces: 1, free: 1, out: 0, bytes };
+                let rest = Rest { device: choice.engine, kind: any.kind, pieces: 1, free: 1, out: 0, bytes };
                 assert_eq!(policy.claim(Side::Cpu, &rest, &weather), 0);
             }
         }

@@ -911,7 +911,8 @@ fn loop_through_the_runtime(server: &Server, load: &Load, policy: Box<dyn Policy
             if over {
                 turn_left = ready.len();
             }
-            let flight = Flight { in_flight, asymmetric, active, busy: active, asked: true };
+            let flight =
+                Flight { in_flight, asymmetric, active, busy: active, asked: true, ..Flight::default() };
             let may_find = !ready.is_empty() || has_answers;
             let next = may_find.then(|| gather.turn(std::iter::empty(), &flight, (moment, 0), now));
             if matches!(next, Some(Next::Poll | Next::Go(_))) {
@@ -965,11 +966,18 @@ fn loop_through_the_runtime(server: &Server, load: &Load, policy: Box<dyn Policy
             Some(Step::Request { kind, bytes, .. }) => {
                 thread.clock.advance(std::mem::take(&mut connection.debt_ns));
                 let mut request = thread.door.request(kind, bytes, at as u64);
-                match thread.dispatcher.submit_to_device(&request.view(), at as u64) {
+                match thread.dispatcher.submit_to_device(&request.view(), at as u64, bytes) {
                     Some(_) => {
                         in_flight += 1;
                         asymmetric += u32::from(kind.is_asymmetric());
-                        let flight = Flight { in_flight, asymmetric, active, busy: active, asked: true };
+                        let flight = Flight {
+                            in_flight,
+                            asymmetric,
+                            active,
+                            busy: active,
+                            asked: true,
+                            ..Flight::default()
+                        };
                         gather.submitted(&flight, thread.clock.now());
                         submitted = true;
                     }
