@@ -160,10 +160,8 @@ pub struct Flight {
     pub busy: u32,
     /// Whether the program's loop asks in each turn.
     pub asked: bool,
-    /// When the first answer of a device is due, if that is known of all.
+    /// When the first answer of a device is due to be looked for, if that is known of all.
     pub due: Option<Nanos>,
-    /// When answers were last looked for.
-    pub looked: Nanos,
 }
 
 /// Where an event loop is when it asks.
@@ -383,7 +381,7 @@ impl Gather {
         }
         self.behind = 0;
         if gathered.clone().next().is_none()
-            && let Some(at) = flight.due.and_then(|due| asleep_until(due, flight.looked, now))
+            && let Some(at) = flight.due.and_then(|due| asleep_until(due, now))
         {
             return Next::Wait(Again::At(at));
         }
@@ -403,15 +401,9 @@ impl Gather {
     }
 }
 
-/// Until when a loop sleeps that waits for nothing but a device's answer, which is due at `due` and was last looked for at
-/// `looked`; `None` if it is to look now.
-fn asleep_until(due: Nanos, looked: Nanos, now: Nanos) -> Option<Nanos> {
-    if due > now.saturating_add(2 * WAKE_NS) {
-        return Some(due - WAKE_NS);
-    }
-    let late = looked.saturating_sub(due);
-    let at = looked.saturating_add(late / 4);
-    (late > LATE_NS && at > now).then_some(at)
+/// Until when a loop sleeps that waits for nothing but a device's answer, which is due at `due`; `None` if it is to look now.
+fn asleep_until(due: Nanos, now: Nanos) -> Option<Nanos> {
+    (due > now.saturating_add(2 * WAKE_NS)).then(|| due - WAKE_NS)
 }
 
 /// How long devices take, as a loop sees it: what hybrid looking goes by.
@@ -433,23 +425,30 @@ impl Default for Expected {
 }
 
 impl Expected {
-    /// When the answer to a request of a kind is due that a device got at `since`; `None` if none was seen yet.
-    pub fn due(&self, kind: Kind, since: Nanos) -> Option<Nanos> {
+    /// When the answer to a request of a kind is due that a device got at `since`, or, if it was late when it was last looked
+    /// for at `looked`, when it is due to be looked for again; `None` if none of the kind was seen yet.
+    pub fn due(&self, kind: Kind, since: Nanos, looked: Nanos) -> Option<Nanos> {
         let known = Some(self.0[kind.index()].expected).filter(|expected| *expected > 0);
-        known.map(|expected| since.saturating_add(expected))
+        let due = since.saturating_add(known?);
+        let late = looked.saturating_sub(due);
+        Some(if late > LATE_NS { looked.saturating_add(late / 4) } else { due })
     }
 
     /// An answer was found at `now`, and was last looked for in vain at `looked`. If that was just before, it is known how
     /// long it took: an eighth of that is believed. If it was long before, nothing is expected that the two looks disprove;
     /// and if there was no such look, ever less is expected until there is one.
+    ///
+    /// Never is more than twice as much expected as before: the CPU did what a device lost, and the next is no later for it.
     pub fn found(&mut self, kind: Kind, since: Nanos, looked: Nanos, now: Nanos) {
         let Latency { expected, step } = &mut self.0[kind.index()];
         let [least, most] = [looked, now].map(|at| at.saturating_sub(since));
+        let [least, most] =
+            [least, most].map(|long| if *expected > 0 { long.min(2 * *expected) } else { long });
         if *expected == 0 {
             *expected = most;
         } else if least == 0 {
             *expected = expected.saturating_sub(*step).clamp(1, most.max(1));
-            *step = step.saturating_mul(2).min(*expected / 8).max(WAKE_NS);
+            *step = step.saturating_mul(4).min(*expected / 2).max(WAKE_NS);
             return;
         } else if most.saturating_sub(least) <= 2 * WAKE_NS {
             *expected = *expected - *expected / 8 + most / 8;
@@ -499,7 +498,7 @@ mod tests {
     }
 
     fn loop_of(in_flight: u32, active: u32) -> Flight {
-        Flight { in_flight, asymmetric: in_flight, active, busy: 0, asked: true, due: None, looked: 0 }
+        Flight { in_flight, asymmetric: in_flight, active, busy: 0, asked: true, due: None }
     }
 
     fn turn(gather: &mut Gather, flight: &Flight, progress: u32, now: Nanos) -> Next {
@@ -619,7 +618,7 @@ mod tests {
     fn looks_until(gather: &mut Gather, expected: &mut Expected, takes: Nanos, start: Nanos) -> (u32, Nanos) {
         let (mut now, mut looks, mut looked) = (start, 0, start);
         loop {
-            let flight = Flight { due: expected.due(CHEAP, start), looked, ..loop_of(1, 9) };
+            let flight = Flight { due: expected.due(CHEAP, start, looked), ..loop_of(1, 9) };
             match gather.turn(std::iter::empty(), &flight, (Moment::Quiet, 0), now) {
                 Next::Wait(Again::At(at)) => {
                     assert!(at > now, "it sleeps until a time that has passed");
@@ -672,6 +671,47 @@ mod tests {
         // Ten seconds instead of a millisecond.
         let (looks, seen) = looks_until(&mut gather, &mut expected, 10_000_000_000, 20_000_000_000);
         assert!(looks < 1000 && seen <= 12_500_000_000, "{looks} looks, {seen} ns");
+    }
+
+    #[test]
+    fn an_answer_that_was_lost_does_not_make_the_next_late() {
+        let (mut gather, mut expected) = (gather(GatherRule::Turns), Expected::default());
+        for turn in 1..20 {
+            looks_until(&mut gather, &mut expected, 200_000, turn * 1_000_000_000);
+        }
+        for turn in (20..60).step_by(2) {
+            looks_until(&mut gather, &mut expected, 200_000_000, turn * 1_000_000_000);
+            let (looks, seen) = looks_until(&mut gather, &mut expected, 200_000, (turn + 1) * 1_000_000_000);
+            assert!(looks <= 105 && seen <= 600_000, "{looks} looks, {seen} ns");
+            for _ in 0..8 {
+                looks_until(&mut gather, &mut expected, 200_000, (turn + 1) * 1_000_000_000);
+            }
+        }
+    }
+
+    #[test]
+    fn many_at_once_that_took_long_do_not_make_those_late_that_come_alone() {
+        let (mut gather, mut expected) = (gather(GatherRule::Turns), Expected::default());
+        let start = 1_000_000_000;
+        for turn in 1..40 {
+            looks_until(&mut gather, &mut expected, 100_000_000, turn * start);
+        }
+        let lost = (40..60).map(|turn| looks_until(&mut gather, &mut expected, 1_000_000, turn * start).1);
+        let lost: Vec<Nanos> = lost.map(|seen| seen - 1_000_000).collect();
+        assert!(
+            lost.iter().sum::<Nanos>() < 8 * 100_000_000 && lost[12..].iter().all(|late| *late < 600_000),
+            "{lost:?}"
+        );
+    }
+
+    #[test]
+    fn an_answer_that_is_late_does_not_keep_others_waiting() {
+        let mut expected = Expected::default();
+        expected.found(CHEAP, 0, 0, 1_000_000);
+        let (second, later) = (1_000_000_000, 1_000_100_000);
+        let dues =
+            [(0, later), (later, later)].map(|(since, looked)| expected.due(CHEAP, since, looked).unwrap());
+        assert!(dues[0] > later + second / 5 && dues[1] == later + 1_000_000, "{dues:?}");
     }
 
     #[test]

@@ -183,13 +183,13 @@ impl State {
             busy: if self.has_sent() { said.busy } else { 0 },
             asked: said.asked,
             due: self.due(),
-            looked: self.looked,
         }
     }
 
-    /// When the first answer of a device is due, if that is known of all.
+    /// When the first answer of a device is due to be looked for, if that is known of all.
     fn due(&self) -> Option<Nanos> {
-        let mut sent = self.waiting.iter().flatten().map(|one| self.expected.due(one.kind, one.since));
+        let due = |one: &Sent| self.expected.due(one.kind, one.since, self.looked);
+        let mut sent = self.waiting.iter().flatten().map(due);
         let first = sent.next()??;
         sent.try_fold(first, |first, due| Some(first.min(due?)))
     }

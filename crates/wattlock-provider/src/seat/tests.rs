@@ -1075,6 +1075,30 @@ fn an_operation_whose_connection_is_gone_is_taken_back_whole() {
 }
 
 #[test]
+fn an_answer_that_is_late_does_not_keep_the_loop_from_others() {
+    let with = WithCard::of("width 1\nwindow 64", &[], &[]);
+    with.until_it_seals();
+    with.pass(20 * CARD_NS);
+    let late = with.start(DEAR);
+    {
+        // As if it had been sent long ago, and just been looked for in vain.
+        let seat = with.loaded.provider().seat();
+        let mut state = seat.lock();
+        state.looked = state.now();
+        state.waiting.iter_mut().flatten().for_each(|one| one.since -= 10 * CARD_NS);
+    }
+    let told = with.turn();
+    assert!(told.again == table::LATER && told.wait_ns > CARD_NS, "{}", told.wait_ns);
+    let other = with.start_several(2);
+    let told = with.turn();
+    assert!(told.again == table::LATER && told.wait_ns < CARD_NS, "{}", told.wait_ns);
+    with.pass(CARD_NS);
+    with.turn();
+    assert_eq!((late.told(), other.told()), (1, 1));
+    [late, other].into_iter().for_each(Job::ends);
+}
+
+#[test]
 fn what_is_the_cpus_in_any_case_asks_no_device() {
     let with = WithCard::of("width 1\nwindow 64", &[], &[]);
     with.until_it_seals();
