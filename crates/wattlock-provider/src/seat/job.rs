@@ -91,15 +91,18 @@ impl Provider {
     }
 
     /// Does requests of one kind, which are one operation that the policy gives to a device: it may pause the `ASYNC_JOB`
-    /// that it is in until all are done, or wait. Whether all went well.
+    /// that it is in until all are done, or wait where that cannot pause. Whether all went well.
     pub(crate) fn run_all_or_pause(&self, items: &mut [Item<'_>]) -> bool {
         // SAFETY: public call without arguments.
         let job = unsafe { sys::ASYNC_get_current_job() };
         let seat = self.seat();
-        if job.is_null() || !seat.may_pause(job, false) || seat.all_in_job(self, job, items).is_none() {
+        if job.is_null() || !seat.may_pause(job, false) {
             let mut state = seat.lock();
             state.with_room(|state| state.dispatcher.run_all(items));
             unlock(state);
+        } else if seat.all_in_job(self, job, items).is_none() {
+            // A full device would be waited for here, and everything else with it.
+            return self.do_all(items);
         }
         items.iter().all(|item| item.result.is_ok())
     }

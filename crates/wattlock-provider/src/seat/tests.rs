@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use wattlock::core::{Data, Item, Kind, KindSet, KnownAnswer, Nanos, known_answers};
-use wattlock::policy::{Ask, Choice, EngineId, Policy, Weather};
+use wattlock::policy::{Ask, Choice, EngineId, Policy, Rest, Side, Weather};
 use wattlock::{Clock, Profile, Runtime};
 use wattlock_cpu::lanes::dev::{Passes, one_by_one};
 use wattlock_emul::{Emulated, Model, Pace};
@@ -72,6 +72,11 @@ impl Policy for Divided {
         let device = ask.may_wait && self.0.contains(ask.shape.kind);
         let engine = if device { 2 } else { u8::from(ask.may_wait || ask.count > 1) };
         Choice { count: ask.count, ..Choice::now(EngineId(engine)) }
+    }
+
+    /// The card's are the card's: who waits does none of them meanwhile, nor what has no room there.
+    fn claim(&self, side: Side, rest: &Rest, _: &Weather) -> u32 {
+        if side == Side::Device { rest.free } else { 0 }
     }
 }
 
@@ -1038,7 +1043,7 @@ fn what_of_an_operation_has_no_room_on_the_device_is_the_cpus_meanwhile() {
     let before = with.on_card_of(SEAL);
     let job = with.start_several(8);
     assert_eq!(with.sent_and_gathered(), (3, 0));
-    // Nothing has room: all are the CPU's, and nothing pauses.
+    // Nothing has room: all are the CPU's, and nothing pauses, nor waits for the card, whose clock stands.
     let full = with.start_several(4);
     assert!(!full.waits());
     full.ends();
