@@ -30,6 +30,9 @@
 /* A longer text is written without a pause: it would be copied. */
 #define MOST_WRITTEN  (1024 * 1024)
 
+/* In a text of that length, if they are as small as a client may have them (RFC 6066, section 4). */
+#define MOST_RECORDS  (MOST_WRITTEN / 512)
+
 /* nginx takes it for a failure if this is not sent at once, */
 #define CONTINUE  "HTTP/1.1 100 Continue" CRLF CRLF
 
@@ -801,14 +804,70 @@ wattlock_read(SSL *ssl, void *data, int size)
 }
 
 
+/*
+ * nginx closes a connection for which it still has something to write: the end of an answer of HTTP/2, or GOAWAY. Of its own
+ * accord it would have written that, as a socket has room for it; it has not because a write of ours waited. So it is written
+ * now, in the call, and the connection ends as it would have: not quietly.
+ */
+static void
+wattlock_say_rest(wattlock_ssl_t *state)
+{
+    int                rest;
+    ngx_buf_t         *buf;
+    ngx_uint_t         tries, before = state->paused;
+    ngx_connection_t  *c = SSL_get_ex_data(state->ssl, ngx_ssl_connection_index);
+
+    if ((!state->paused && !state->behind) || state->unlike || c == NULL || c->ssl == NULL || c->ssl->buf == NULL
+        || !(c->buffered & NGX_SSL_BUFFERED) || c->timedout || c->error
+        || (c->ssl->no_wait_shutdown && c->ssl->no_send_shutdown))
+    {
+        return;
+    }
+
+    for (tries = 0; tries < MOST_RECORDS && state->paused; tries++) {
+        (void) table->hurry_for(table->provider, state->ssl);
+        (void) wattlock_drive_write(state);
+    }
+
+    if (state->paused || state->lost) {
+        return;
+    }
+
+    buf = c->ssl->buf;
+    rest = buf->last - buf->pos - state->written;
+
+    if (before) {
+        rest = state->result > 0 ? rest - state->result : -1;
+    }
+
+    if (rest < 0 || (rest > 0 && SSL_write(state->ssl, buf->last - rest, rest) <= 0)) {
+        /* The socket is full, or the connection gone. */
+        ERR_clear_error();
+        return;
+    }
+
+    SSL_set_quiet_shutdown(state->ssl, 0);
+    SSL_set_shutdown(state->ssl, SSL_RECEIVED_SHUTDOWN | (c->ssl->no_send_shutdown ? SSL_SENT_SHUTDOWN : 0));
+}
+
+
 /* In place of SSL_shutdown. It waits for a paused write, which nginx does not repeat any more, unless it is quiet: such a one
  * says nothing to the other side, and the write is withdrawn when the SSL is freed. */
 int
 wattlock_shutdown(SSL *ssl)
 {
     wattlock_ssl_t  *state = wattlock_state(ssl);
-    int              done, nested = wattlock_enter();
-    int              writes = state != NULL && state->paused && state->call == WATTLOCK_WRITE;
+    int              done, nested = wattlock_enter(), writes;
+
+    if (state != NULL && !nested && state->call == WATTLOCK_WRITE && SSL_get_quiet_shutdown(ssl)) {
+        wattlock_say_rest(state);
+    }
+
+    if (state != NULL) {
+        wattlock_way_given(state);
+    }
+
+    writes = state != NULL && state->paused && state->call == WATTLOCK_WRITE;
 
     if (writes && !nested && !SSL_get_quiet_shutdown(ssl)) {
         (void) wattlock_drive_write(state);
@@ -1042,7 +1101,6 @@ wattlock_loop_stop(void)
 
     if (way_event.posted) {
         ngx_delete_posted_event(&way_event);
-        wattlock_writes_go_on(&way_event);
     }
 
     wattlock_cork_stop();

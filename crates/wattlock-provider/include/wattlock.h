@@ -151,6 +151,9 @@ struct wattlock_table {
     /* 1: the policy may give records that this thread writes to a device, so SSL_write may pause the ASYNC_JOB that it is in,
      * inside `on_stack`. 0: it would not. */
     int (*writes_wait)(void *provider);
+    /* Takes what this thread has in flight for the argument of a callback back from devices and from batches, and does it at
+     * once; returns 1 if there was something. Tells nobody: the job that waits for it is to be resumed. */
+    int (*hurry_for)(void *provider, const void *argument);
 };
 
 #endif

@@ -116,6 +116,9 @@ pub struct FunctionTable {
     pub nested: unsafe extern "C" fn(*mut c_void, c_int),
     /// Whether records that the thread writes may be given to a device.
     pub writes_wait: unsafe extern "C" fn(*mut c_void) -> c_int,
+    /// Has the CPU do what is in flight for the argument of a wait context's callback; 1 if there was something. Its job goes
+    /// on when it is resumed.
+    pub hurry_for: unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int,
 }
 
 /// Takes its own argument.

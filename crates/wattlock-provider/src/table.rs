@@ -48,6 +48,7 @@ pub(crate) fn make(provider: &Provider) -> FunctionTable {
         compress_offload: compress::offload,
         nested,
         writes_wait,
+        hurry_for,
     }
 }
 
@@ -121,6 +122,11 @@ unsafe extern "C" fn cancel(_: *mut c_void, context: *mut sys::ASYNC_WAIT_CTX) -
 unsafe extern "C" fn cancel_for(provider: *mut c_void, argument: *const c_void) -> c_int {
     // SAFETY: as in `claim`; the argument is compared, not followed.
     entry(|| c_int::from(unsafe { Provider::of(provider) }.seat().cancel_for(argument)))
+}
+
+unsafe extern "C" fn hurry_for(provider: *mut c_void, argument: *const c_void) -> c_int {
+    // SAFETY: as in `cancel_for`.
+    entry(|| c_int::from(unsafe { Provider::of(provider) }.seat().hurry_for(argument)))
 }
 
 unsafe extern "C" fn on_stack(provider: *mut c_void, work: Work, argument: *mut c_void) -> c_int {

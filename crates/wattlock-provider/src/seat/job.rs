@@ -340,7 +340,7 @@ impl Seat {
     }
 
     /// Takes the request back and does it here.
-    fn give_up(self: &Arc<Seat>, waiter: &Arc<Waiter>) {
+    pub(super) fn give_up(self: &Arc<Seat>, waiter: &Arc<Waiter>) {
         let mut state = self.lock();
         let mut back = state.take_back(waiter);
         if let Some(at) = state.gathered.iter().position(|one| Arc::ptr_eq(&one.waiter, waiter)) {

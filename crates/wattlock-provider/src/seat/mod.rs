@@ -453,14 +453,21 @@ impl Seat {
 
     /// Withdraws what this thread has in flight for a callback's argument (for libssl that is the `SSL`).
     pub(crate) fn cancel_for(&self, argument: *const c_void) -> bool {
+        self.waits_for(argument).map(|waiter| self.withdraw(&waiter)).is_some()
+    }
+
+    /// Has the CPU do it now.
+    pub(crate) fn hurry_for(self: &Arc<Seat>, argument: *const c_void) -> bool {
+        self.waits_for(argument).map(|waiter| self.give_up(&waiter)).is_some()
+    }
+
+    /// Who waits for a callback with this argument.
+    fn waits_for(&self, argument: *const c_void) -> Option<Arc<Waiter>> {
         let is_it = |waiter: &Arc<Waiter>| matches!(lock(&waiter.inner).notify, Notify::Callback(_, of) if of.cast_const() == argument);
-        let found = {
-            let state = self.lock();
-            let gathered = state.gathered.iter().map(|one| &one.waiter);
-            let waiting = state.waiting.iter().flatten().map(|one| &one.waiter);
-            gathered.chain(waiting).find(|waiter| is_it(waiter)).cloned()
-        };
-        found.map(|waiter| self.withdraw(&waiter)).is_some()
+        let state = self.lock();
+        let gathered = state.gathered.iter().map(|one| &one.waiter);
+        let waiting = state.waiting.iter().flatten().map(|one| &one.waiter);
+        gathered.chain(waiting).find(|waiter| is_it(waiter)).cloned()
     }
 }
 

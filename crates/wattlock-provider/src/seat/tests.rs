@@ -1080,6 +1080,31 @@ fn an_operation_whose_connection_is_gone_is_taken_back_whole() {
 }
 
 #[test]
+fn an_operation_whose_connection_is_to_end_is_done_by_the_cpu_at_once() {
+    let with = WithCard::of("width 1\nwindow 8", &[], &[]);
+    with.until_it_seals();
+    let before = with.on_card_of(SEAL);
+    let (hurried, stays) = (with.start_several(5), with.start_several(3));
+    let hurry = || {
+        // SAFETY: ours; the table's own provider; the argument is compared only.
+        let argument = unsafe { (&raw const (*hurried.0).told).cast() };
+        // SAFETY: as above.
+        unsafe { (with.table.hurry_for)(with.table.provider, argument) }
+    };
+    assert_eq!((hurry(), hurried.told()), (1, 0), "nobody is told");
+    assert_eq!(hurry(), 0);
+    hurried.resume();
+    // SAFETY: ours; the job is over, and the card's clock stood.
+    assert!(unsafe { &*hurried.0 }.result.as_ref().is_some_and(Result::is_ok));
+    hurried.ends();
+    with.pass(CARD_NS);
+    with.turn();
+    assert_eq!((with.sent_and_gathered(), stays.told()), ((0, 0), 1));
+    stays.ends();
+    assert_eq!(with.on_card_of(SEAL), before + 3);
+}
+
+#[test]
 fn an_answer_that_is_late_does_not_keep_the_loop_from_others() {
     let with = WithCard::of("width 1\nwindow 64", &[], &[]);
     with.until_it_seals();
