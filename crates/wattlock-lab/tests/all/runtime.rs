@@ -747,8 +747,9 @@ impl Drop for Together {
     }
 }
 
-/// On several cores only the published rules are held against the simulator: `adaptive` learns from what it happens to try
-/// first, and ends on the card in one of the two and on the CPU in the other.
+/// On several cores only the published rules are held against the simulator. `adaptive` takes what all threads have on a
+/// device for answers that its own thread will delay (`maturing` in its `costs.rs`), so that each does what the others do: whichever
+/// engine some thread happens to use first is everybody's, in one of the two this and in the other that.
 const CORES: [usize; 2] = [1, 3];
 
 #[test]
