@@ -7,7 +7,7 @@
 //! - J1: a slot with committed bytes is never overwritten before its replacement is durable in the journal.
 //! - J2: slots behind the committed end are written in place. Before the first of them the journal durably knows where
 //!   that end is, unless the file is new: then its id, from a range that the journal knows, says that nothing is
-//!   committed. Slots that were cut before a sync are durably gone by then: they would open.
+//!   committed. Slots that were cut are durably gone by then, if a sync has acknowledged something else: they would open.
 //! - J3: a sync makes the file durable if anything was written in place, and the journal.
 //! - J4: a checkpoint copies replacements into place, syncs everything, and empties the journal.
 //! - J5: recovery repeats that, and cuts what was never synced where its slots stop being whole. It may crash and be
@@ -895,8 +895,9 @@ enum Cut {
     Durable,
     /// The disk may have them still.
     Fresh,
-    /// It may, and a sync has acknowledged that they are gone: they go before anything is written in place.
-    Acknowledged,
+    /// It may, and a sync has acknowledged something else in their place, or that they are gone: they go before anything is
+    /// written in place.
+    Outdated,
 }
 
 /// Buffers of a thread, reused from call to call.
@@ -1505,8 +1506,8 @@ impl<S: Store> Content<S> {
         Ok(blob)
     }
 
-    /// Makes sure that the journal durably knows how much is committed, and that nothing is behind which was cut before a
-    /// sync. After that, what is behind may be written in place.
+    /// Makes sure that the journal durably knows how much is committed, and that nothing is behind which was cut and is older
+    /// than the last sync. After that, what is behind may be written in place.
     fn make_known(
         &self,
         state: &mut State<S::File>,
@@ -1526,7 +1527,7 @@ impl<S: Store> Content<S> {
             state.file.set_len(end).map_err(failed)?;
             state.physical = end;
         }
-        if state.cut == Cut::Acknowledged {
+        if state.cut == Cut::Outdated {
             if let Err(error) = state.file.sync() {
                 self.in_doubt(state);
                 return Err(failed(error));
@@ -1768,6 +1769,7 @@ impl<S: Store> Content<S> {
             state.wrote = true;
         } else {
             let mut record = std::mem::take(&mut scratch.record);
+            let replaced = state.overlay.replaced_until(geometry.tail(state.len)) > index;
             let result = (|| {
                 let mut draft = self.draft(state, &mut record);
                 let number = draft.number;
@@ -1792,7 +1794,9 @@ impl<S: Store> Content<S> {
             // Committed bytes go only after the journal knows that they may.
             state.len = len;
             state.cuts += 1;
-            if state.cut == Cut::Durable {
+            if replaced {
+                state.cut = Cut::Outdated;
+            } else if state.cut == Cut::Durable {
                 state.cut = Cut::Fresh;
             }
             self.shared.journal.sync(state.touched, crypto)?;
@@ -2027,7 +2031,7 @@ impl<S: Store> Content<S> {
             }
             state.grown = 0;
             if state.cut == Cut::Fresh {
-                state.cut = Cut::Acknowledged;
+                state.cut = Cut::Outdated;
             }
             let mark = Mark { len: state.len, touched: state.touched, cuts: state.cuts };
             (state.file.clone(), wrote, mark)

@@ -345,6 +345,12 @@ fn what_was_cut_before_a_sync_does_not_come_back() {
         Some(20_000),
         &[SetLen(4096), Sync, Append(100), Append(70_000), Sync],
     );
+    // What is in place is older than what was synced.
+    survives(
+        "overwrite, sync, cut, grow",
+        Some(20_000),
+        &[Write(100, 40_000), Sync, SetLen(5000), Append(90_000)],
+    );
 }
 
 #[test]
