@@ -649,6 +649,8 @@ impl<S: Store> Shared<S> {
             let (_, bytes) = self.empty_file(self.outside_ranges()?, crypto)?;
             let failed = |error| Error::io("mending a file", error);
             file.set_len(0).map_err(failed)?;
+            // A header beside what was cut would be one of a damaged file.
+            file.sync().map_err(failed)?;
             file.write_at(&bytes, 0).map_err(failed)?;
             file.sync().map_err(failed)?;
             let path = String::from_utf8_lossy(&place.path);

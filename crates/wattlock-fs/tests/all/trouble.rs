@@ -501,6 +501,37 @@ fn what_is_synced_of_a_file_whose_mending_failed_at_first_survives_the_next_cut(
 }
 
 #[test]
+fn a_file_without_a_header_is_empty_wherever_power_is_lost_while_it_is_begun_anew() {
+    let mut crypto = crypto();
+    let store = torn(&mut crypto);
+    let mut bytes = store.bytes("torn");
+    bytes[..96].fill(0);
+    store.put("torn", &bytes);
+    // What a crash left, all of it on the disk.
+    let store = store.crash(store.operations(), &mut |below| below - 1);
+    let contents = start(&store, &mut crypto);
+    let open = |contents: &Contents<SimStore>, store: &SimStore, crypto: &mut Dispatcher| {
+        let (file, place) = store.open("torn").unwrap();
+        whole(&contents.open(file, place, crypto).unwrap(), crypto).len()
+    };
+    let from = store.operations();
+    assert_eq!(open(&contents, &store, &mut crypto), 0);
+    for operations in from..=store.operations() {
+        for boundary in 0..=store.choices(operations) {
+            for latest_first in [false, true] {
+                let mut asked = 0;
+                let crashed = store.crash(operations, &mut |below| {
+                    asked += 1;
+                    if (asked <= boundary) == latest_first { below - 1 } else { 0 }
+                });
+                let contents = start(&crashed, &mut crypto);
+                assert_eq!(open(&contents, &crashed, &mut crypto), 0, "after {operations}, {boundary}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_new_file_whose_first_sync_failed_is_durable_after_the_next() {
     let mut crypto = crypto();
     let store = SimStore::default();
