@@ -443,7 +443,7 @@ impl Expected {
         let Latency { expected, step } = &mut self.0[kind.index()];
         let [least, most] = [looked, now].map(|at| at.saturating_sub(since));
         let [least, most] =
-            [least, most].map(|long| if *expected > 0 { long.min(2 * *expected) } else { long });
+            [least, most].map(|long| if *expected > 0 { long.min(expected.saturating_mul(2)) } else { long });
         if *expected == 0 {
             *expected = most;
         } else if least == 0 {
