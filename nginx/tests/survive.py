@@ -1530,6 +1530,51 @@ def case_reads_go_on_between_writes_that_pause():
         assert not nginx.died(), nginx.died()
 
 
+def case_a_tunnel_whose_client_has_said_its_last_word_gets_its_answer():
+    """With `proxy_half_close`, `stream` ends a tunnel when both ends have said their last word and nothing is left to write."""
+    port, answer = free_port(), random.randbytes(50_000)
+
+    def answers(sock):
+        with sock:
+            while sock.recv(65536):
+                pass
+            sock.sendall(answer)
+
+    nginx = Nginx(provider=with_card(SEALING_CARD.replace("20000000", "2000000")) + "algorithms = rsa,gcm\n")
+    tls = f"ssl_certificate {nginx.folder}/cert.pem; ssl_certificate_key {nginx.folder}/key.pem;"
+    nginx.write("wattlock_upstream on;", "", f"""{other_module("stream")}
+                stream {{ server {{ listen 127.0.0.1:{port} ssl; {tls} proxy_half_close on;
+                                    proxy_pass 127.0.0.1:{listen(answers)}; }} }}""",
+                "worker_connections 2048;", ARGS.module, 1)
+    with nginx, Asking(nginx) as asking:
+        until_the_card_writes(nginx, asking, lambda: nginx.get("/big"), "gcm-seal")
+        before = asking.status()["writes_paused"]
+        for _ in range(ARGS.count or 10):
+            with socket.create_connection(("127.0.0.1", port), 20) as sock:
+                first, client, incoming, outgoing = hello()
+                sock.sendall(first)
+                while True:
+                    try:
+                        client.do_handshake()
+                        break
+                    except ssl.SSLWantReadError:
+                        if outgoing.pending:
+                            sock.sendall(outgoing.read())
+                        incoming.write(sock.recv(65536))
+                client.write(b"ask")
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    client.unwrap()
+                sock.sendall(outgoing.read())
+                got = b""
+                while data := sock.recv(65536):
+                    got += data
+            # What comes is more than what it says.
+            assert len(got) > len(answer), len(got)
+        assert asking.status()["writes_paused"] > before + 10
+        nginx.settled()
+        assert not nginx.died(), nginx.died()
+
+
 def case_the_last_word_is_said_though_its_write_pauses():
     """nginx sends GOAWAY and closes, or closes when a reload finds that an answer of HTTP/2 has left its streams."""
     # Slow enough that what comes next comes while a write waits.

@@ -116,6 +116,7 @@ scenarios!(
     writes_that_pause_meet_what_connections_meet,
     an_upgrade_is_answered_while_writes_pause,
     reads_go_on_between_writes_that_pause,
+    a_tunnel_whose_client_has_said_its_last_word_gets_its_answer,
     the_last_word_is_said_though_its_write_pauses,
     threshold_polling,
     http3_handshakes_do_not_pause,

@@ -26,11 +26,16 @@ fn seal(path: &std::path::Path, runtime: &Runtime) {
 }
 
 /// Virtual nanoseconds for 64 MiB by the CPU alone, by the card alone and under `eeca`, and the pieces that the card then did.
-fn took(path: &std::path::Path, window: u32, cpu: fn(Kind, usize) -> f64) -> ([u64; 3], u64) {
+fn took(
+    path: &std::path::Path,
+    window: u32,
+    cpu: fn(Kind, usize) -> f64,
+    settings: &[&str],
+) -> ([u64; 3], u64) {
     let mut pieces = 0;
     let took = ["instruction", "offload", "eeca"].map(|policy| {
         let machine = Machine { window, pretends: true, ..Machine::new(cpu) };
-        let runtime = machine.runtime(policy, &[]);
+        let runtime = machine.runtime(policy, settings);
         // The card gives its known answers, and the rule sees times.
         seal(path, &runtime);
         let (time, before) = (machine.time.now(), on_card(&runtime, Kind::Aes256GcmSeal));
@@ -52,7 +57,7 @@ fn seal_eeca_64_mib_dh8970_windows_of_8_to_256_is_at_most_5_percent_behind_the_f
     ];
     for (at, cpu) in cpus.into_iter().enumerate() {
         for window in [8, 32, 64, 256] {
-            let ([alone, card, eeca], pieces) = took(&path, window, cpu);
+            let ([alone, card, eeca], pieces) = took(&path, window, cpu, &[]);
             let ratio = eeca as f64 / alone.min(card) as f64;
             println!(
                 "SIMULATED cpu {at}, window {window}: {alone}, {card}, {eeca}: {ratio:.2}, card {pieces}"
@@ -61,6 +66,10 @@ fn seal_eeca_64_mib_dh8970_windows_of_8_to_256_is_at_most_5_percent_behind_the_f
             assert!((1..4097).contains(&pieces), "cpu {at}, window {window}: {pieces} of 4097 on the card");
         }
     }
+    // A window that holds a segment is never full: the card has all of it, and the thread waits.
+    let ([alone, _, eeca], pieces) = took(&path, 64, cpus[0], &["busy_permille=1000"]);
+    println!("SIMULATED by the window alone: {:.2}, card {pieces}", eeca as f64 / alone as f64);
+    assert!(eeca > 2 * alone && pieces >= 4096, "{eeca}, {alone}, {pieces}");
 }
 
 #[test]
@@ -68,7 +77,7 @@ fn a_cpu_as_slow_as_one_of_the_cards_servers_costs_eeca_something_where_the_wind
  {
     let (_folder, path) = file(64);
     let ratio = |window| {
-        let ([cpu, card, eeca], _) = took(&path, window, |_, bytes| bytes as f64 * 27.0 / 16.384);
+        let ([cpu, card, eeca], _) = took(&path, window, |_, bytes| bytes as f64 * 27.0 / 16.384, &[]);
         eeca as f64 / cpu.min(card) as f64
     };
     let ratios = [8, 32, 64, 256].map(ratio);
