@@ -297,7 +297,8 @@ fn bench_stream_does_the_published_programs_here_and_sets_the_clocks_that_lecpae
     let rows = sheet["rows"].as_array().unwrap();
     let by_gpu: Vec<_> = rows.iter().map(|row| row["detail"]["messages_by_gpu"].as_u64().unwrap()).collect();
     assert_eq!(by_gpu[..4], [0, 0, 40, 40]);
-    assert!(by_gpu[4] > 0, "{said}");
+    // `adaptive` divides them as it finds both.
+    assert!(by_gpu.len() == 5 && by_gpu[4] <= 40, "{said}");
     // Each clock is measured for `adaptive`, which may find that none is cheaper; then `lecpaes` names its own.
     let calls = fake.clocks();
     let mut runs = calls.split("reset 0\nreset-memory 0\n");
