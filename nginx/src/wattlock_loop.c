@@ -13,7 +13,7 @@
  * With nothing in flight nothing here runs.
  *
  * The calls pause by which nginx begins a handshake: SSL_do_handshake, and SSL_read_early_data up to the first early data.
- * Where the policy may give records to a device, SSL_write pauses, too (Hu et al., "QWEB", 2020). libssl is in the midst of
+ * Where the policy may give records to a device, SSL_write pauses, too (Li et al., "QWEB", 2020). libssl is in the midst of
  * such a call while its job is paused, so any other call on the same SSL would enter its state machine a second time: reads,
  * writes and shutdowns are told to come again.
  *
@@ -50,7 +50,7 @@ typedef struct {
     wattlock_cork_t    cork;
     void             (*info)(const SSL *ssl, int where, int ret);  /* the SSL's own, before ours; mostly NULL */
     SSL               *ssl;
-    ASYNC_WAIT_CTX    *wait;            /* from the first job to the end of the handshake */
+    ASYNC_WAIT_CTX    *wait;            /* from the first job to the end of the handshake; from the first write's on, always */
     ASYNC_JOB         *job;
     wattlock_call_e    call;            /* of the job */
     int                result;          /* of the call */
@@ -915,7 +915,7 @@ wattlock_get_error(const SSL *ssl, int ret)
 
 /*
  * Connections of this worker that are not idle, by nginx's own counters: without its listening sockets, its channel to the
- * master the descriptor that wakes compression, and the timer. (Idle ones in a cache of upstreams are not known and count.)
+ * master, the descriptor that wakes compression, and the timer. (Idle ones in a cache of upstreams are not known and count.)
  */
 static unsigned
 wattlock_busy(void)

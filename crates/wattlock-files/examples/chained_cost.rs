@@ -1,8 +1,9 @@
 //! What sealing costs that follows its compression at once, beside the same work as two passes that meet in a queue (one
 //! compresses, the other seals what it reads): processor time and time, in turns.
 //!
-//! `cargo run -p wattlock-files --example chained_cost -- FOLDER [MIB] [TURNS]`; results are written into FOLDER. On two
-//! cores of a Zen 5 beside other work, 64 MiB and 21 turns, in a development build: 0.96 and 0.97 of the processor time.
+//! `cargo run -p wattlock-files --example chained_cost -- FOLDER [MIB] [TURNS]`; results are written into FOLDER. By
+//! hand on two cores of a Zen 5 beside other work, 64 MiB and 21 turns, in a development build: 0.96 and 0.97 of the
+//! processor time.
 #![allow(clippy::unwrap_used, reason = "an example that cannot go on ends")]
 
 use std::io::{self, Read, Write};

@@ -4,8 +4,8 @@
 //! makes a random one. Decryption in pieces gives out plaintext before the tag is known, as EVP_DecryptUpdate(3)
 //! says; a TLS record is verified first, and wiped if it is forged.
 //!
-//! A TLS record may go to a device: of a handshake, whose job it pauses, and under the published rules any, for which the
-//! call waits. One of TLS 1.2 is announced as one. One of TLS 1.3 is known by its associated data, the record's header
+//! A TLS record may go to a device: of a handshake or a write that was announced, whose job it pauses, and under the
+//! published rules any, for which the call waits. One of TLS 1.2 is announced as one. One of TLS 1.3 is known by its associated data, the record's header
 //! (RFC 8446 section 5.2), whose length is that of the piece that follows. Nothing else goes there: not what a random
 //! generator or an application encrypts.
 #![allow(unsafe_code)]

@@ -8,7 +8,7 @@
 //! says otherwise, jobs pause only on threads that poll ([`Seat::claim`]).
 //!
 //! Operations of keys belong to handshakes. Derivations and records may be of anything: they pause a job only inside a
-//! handshake that the application announced ([`Seat::on_large_stack`]). Its callbacks may use other connections, which
+//! handshake or a write that the application announced ([`Seat::on_large_stack`]). Its callbacks may use other connections, which
 //! somebody else may free before a paused call on them has returned: inside such calls ([`Seat::nested`]) nothing pauses.
 //! What cannot pause is done inside the call (`inside`).
 #![allow(unsafe_code)]
@@ -108,8 +108,8 @@ impl Provider {
     }
 }
 
-/// A handshake that the application announced.
-pub(super) struct Handshake {
+/// A handshake or a write that the application announced.
+pub(super) struct Announced {
     /// The address of its job.
     job: usize,
     /// Calls inside it that must not pause it.
@@ -135,16 +135,16 @@ impl State {
 }
 
 impl Seat {
-    /// Runs `work` on a stack as large as the thread's; `None`, and nothing is done, if there is none. Inside a job it is a
-    /// handshake.
+    /// Runs `work` on a stack as large as the thread's; `None`, and nothing is done, if there is none. Inside a job it is
+    /// announced.
     pub(crate) fn on_large_stack(&self, work: impl FnOnce()) -> Option<()> {
         // SAFETY: public call without arguments.
         let job = unsafe { sys::ASYNC_get_current_job() }.addr();
-        lock(&self.handshakes).push(Handshake { job, nested: 0 });
+        lock(&self.announced).push(Announced { job, nested: 0 });
         let done = self.stacks.run(work);
-        let mut handshakes = lock(&self.handshakes);
-        if let Some(at) = handshakes.iter().rposition(|one| one.job == job) {
-            handshakes.swap_remove(at);
+        let mut all = lock(&self.announced);
+        if let Some(at) = all.iter().rposition(|one| one.job == job) {
+            all.swap_remove(at);
         }
         done
     }
@@ -153,7 +153,7 @@ impl Seat {
     pub(crate) fn nested(&self, begins: bool) {
         // SAFETY: public call without arguments.
         let job = unsafe { sys::ASYNC_get_current_job() }.addr();
-        if let Some(one) = lock(&self.handshakes).iter_mut().find(|one| one.job == job) {
+        if let Some(one) = lock(&self.announced).iter_mut().find(|one| one.job == job) {
             one.nested = if begins { one.nested + 1 } else { one.nested.saturating_sub(1) };
         }
     }
@@ -161,8 +161,8 @@ impl Seat {
     /// Whether an operation may pause the job that it is in; `of_keys` is whether it belongs to a handshake in any case. A
     /// program that drops connections without ending their jobs would lose each job that pauses.
     fn may_pause(&self, job: *mut sys::ASYNC_JOB, of_keys: bool) -> bool {
-        let handshakes = lock(&self.handshakes);
-        let announced = handshakes.iter().find(|one| one.job == job.addr());
+        let all = lock(&self.announced);
+        let announced = all.iter().find(|one| one.job == job.addr());
         announced.map_or(of_keys, |one| one.nested == 0) && (self.said().asked || self.pauses_unclaimed)
     }
 

@@ -51,7 +51,7 @@ use crate::provider::{Current, Provider};
 use crate::settings::Pause;
 use crate::spread::Crew;
 pub(crate) use helper::Life;
-use job::Handshake;
+use job::Announced;
 use key_stock::KeyStock;
 use secret_cache::SecretCache;
 use stack::{Stack, Stacks};
@@ -72,7 +72,7 @@ pub struct Seat {
     busy: AtomicU32,
     /// Whether jobs of a program that does not poll may pause, too.
     pauses_unclaimed: bool,
-    handshakes: Mutex<Vec<Handshake>>,
+    announced: Mutex<Vec<Announced>>,
     stacks: Stacks,
 }
 
@@ -343,7 +343,7 @@ impl Seat {
             active: AtomicU32::new(0),
             busy: AtomicU32::new(0),
             pauses_unclaimed: settings.pause != Pause::Auto,
-            handshakes: Mutex::default(),
+            announced: Mutex::default(),
             stacks: Stacks::default(),
         }
     }

@@ -666,7 +666,7 @@ fn only_a_handshake_pauses_and_no_call_on_another_connection_inside_it() {
         assert!(!wait(kind, Within::Nested));
         assert_eq!(wait(kind, Within::Other), in_any_job);
     }
-    assert!(lock(&with.loaded.provider().seat().handshakes).is_empty());
+    assert!(lock(&with.loaded.provider().seat().announced).is_empty());
 }
 
 /// A kind that a device could do, but does not: no job pauses, and its wait context has nothing of it.
