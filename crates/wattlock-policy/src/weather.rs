@@ -187,10 +187,9 @@ pub trait Policy: Send {
         }
     }
 
-    /// Whether it is time to poll for completions.
-    fn poll_due(&mut self, weather: &Weather, now: Nanos) -> bool {
+    /// This thread looks for devices' answers now. What it finds is observed next.
+    fn looked(&mut self, now: Nanos) {
         let _ = now;
-        weather.in_flight() > 0
     }
 
     /// The clock at which an engine should rest after a few milliseconds with nothing in flight. The next

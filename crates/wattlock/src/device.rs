@@ -246,11 +246,6 @@ impl Handle {
         self.mine.len() as u32
     }
 
-    /// Whether answers wait for this thread that another one has taken in.
-    pub(crate) fn has_mail(&self) -> bool {
-        !self.mine.is_empty() && !lock(&self.inbox).is_empty()
-    }
-
     /// Whether the device was given up, and nothing of this thread's is to come from there.
     pub(crate) fn is_over_and_empty(&self) -> bool {
         self.hub.over.load(Relaxed) && self.mine.is_empty()

@@ -281,6 +281,8 @@ impl Run<'_> {
         let client = &mut self.clients[index];
         let core = client.core;
         if std::mem::take(&mut client.waits) {
+            // Who waits looks all the time, until a core is to be had.
+            self.system.policies[index].looked(self.now);
             self.cores[core].ready.push_back(index);
             self.turn(core);
         }
@@ -304,6 +306,7 @@ impl Run<'_> {
 
     /// A client looks for its answers. An answer that has lain counts from its submission, as in the dispatcher.
     fn collect(&mut self, index: usize) {
+        self.system.policies[index].looked(self.now);
         for number in std::mem::take(&mut self.clients[index].inbox) {
             let Some(one) = self.flying.remove(&number) else { continue };
             let outcome = answered(self.card_id(), self.now - one.submitted, one.depth);

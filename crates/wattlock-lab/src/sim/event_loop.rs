@@ -523,16 +523,25 @@ impl<'a> Run<'a> {
     /// Whether the loop looks for answers now. A loop with nothing else to do asks in each turn: those that would find
     /// nothing are left out.
     fn looks(&mut self, worker: usize, moment: Moment) -> bool {
-        if self.workers[worker].ready.is_empty() {
+        let idle = self.workers[worker].ready.is_empty();
+        if idle {
             self.advance();
             if self.workers[worker].ring.is_empty() {
                 return false;
             }
         }
-        let now = self.events.now();
+        let (now, turn_ns) = (self.events.now(), self.server.costs.turn_ns as Nanos);
         let state = &mut self.workers[worker];
         let next = state.gather.turn(std::iter::empty(), &state.flight(), (moment, 0), now);
-        !matches!(next, Next::Wait(_))
+        let looks = !matches!(next, Next::Wait(_));
+        if looks {
+            if idle {
+                // The look of the turn before, which found nothing.
+                state.policy.looked(now.saturating_sub(turn_ns));
+            }
+            state.policy.looked(now);
+        }
+        looks
     }
 
     /// This connection's turn goes on.

@@ -35,7 +35,7 @@
 //! the lab: eight threads that each take a shared card's latency for its capacity all wait for it, up to 40 % behind a
 //! rule that asks the driver.) Where the calibration was too low instead, this offloads later than it might.
 //!
-//! Polling is told from waiting: an answer may have lain since the poll before the one that found it, so a device has
+//! Looking is told from waiting: an answer may have lain since the look before the one that found it, so a device has
 //! only waited for what its time exceeds that gap by. (Otherwise a thread that works long inline makes its device slow,
 //! and then works inline more.)
 //!
@@ -123,9 +123,6 @@ use crate::weather::{Ask, Choice, ClockStep, Outcome, Policy, Weather};
 use question::{Question, Rules};
 use table::Table;
 
-/// Polls of a thread with other work are at least so far apart (QWEB's published fail-safe).
-const POLL_GAP_NS: Nanos = 5_000;
-
 /// Cheapest by measurement.
 pub struct Adaptive {
     machine: Machine,
@@ -134,8 +131,9 @@ pub struct Adaptive {
     inline: Ranking,
     distrust: [Distrust; MAX_ENGINES],
     tables: Vec<Option<Box<Table>>>,
-    last_poll: Nanos,
-    poll_before: Nanos,
+    /// When this thread last looked for devices' answers, and the time before that.
+    last_look: Nanos,
+    look_before: Nanos,
     /// Requests that wait for this thread when it is asked for another, on average.
     usual: f32,
     /// The last answer that named a device, until it shows whether the device took the request.
@@ -167,8 +165,8 @@ impl Adaptive {
             machine,
             distrust: Default::default(),
             tables: Kind::ALL.iter().map(|_| None).collect(),
-            last_poll: 0,
-            poll_before: 0,
+            last_look: 0,
+            look_before: 0,
             usual: 0.0,
             named: None,
         }
@@ -216,13 +214,10 @@ impl Adaptive {
         Choice { clock: Some(clock), ..choice }
     }
 
-    /// How long an answer taken now has lain there, on average: half the time between the poll that found it and the
-    /// one before. That is this thread's doing and not the device's. 0 for a caller that polls without asking.
-    fn lain_ns(&self, now: Nanos) -> f32 {
-        if !self.rules.tuning.lain || now.saturating_sub(self.last_poll) > POLL_GAP_NS {
-            return 0.0;
-        }
-        self.last_poll.saturating_sub(self.poll_before) as f32
+    /// How long an answer taken now may have lain there: the time between the look that found it and the one before. That
+    /// is this thread's doing and not the device's.
+    fn lain_ns(&self) -> f32 {
+        if self.rules.tuning.lain { (self.last_look - self.look_before) as f32 } else { 0.0 }
     }
 
     #[inline(never)]
@@ -273,22 +268,11 @@ impl Policy for Adaptive {
         Choice::now(self.choose_inline_slowly(&ask.shape, weather))
     }
 
-    /// A thread with other work looks for answers now and then and not after everything it does: a look in vain costs
-    /// what it costs, and an answer that lies for `POLL_GAP_NS` delays one caller only. A door that does not say how
-    /// many are active, or held requests, are polled for whenever asked.
-    fn poll_due(&mut self, weather: &Weather, now: Nanos) -> bool {
-        let in_flight = weather.in_flight();
-        if in_flight == 0 {
-            return false;
+    fn looked(&mut self, now: Nanos) {
+        // Looks at one time are one look.
+        if now > self.last_look {
+            (self.look_before, self.last_look) = (self.last_look, now);
         }
-        let nobody_else = in_flight >= weather.active;
-        let held = weather.engines.iter().any(|engine| engine.held > 0);
-        if !nobody_else && !held && now.saturating_sub(self.last_poll) < POLL_GAP_NS {
-            return false;
-        }
-        self.poll_before = self.last_poll;
-        self.last_poll = now;
-        true
     }
 
     fn rest(&self, engine: EngineId) -> Option<ClockStep> {
@@ -313,7 +297,7 @@ impl Policy for Adaptive {
             }
             return;
         }
-        let lain_ns = self.lain_ns(now);
+        let lain_ns = self.lain_ns();
         self.table(shape.kind).observe(shape.bytes, outcome, lain_ns, &rules);
     }
 

@@ -82,33 +82,18 @@ fn each_objective_takes_its_own_cheapest() {
 }
 
 #[test]
-fn a_thread_with_other_work_polls_now_and_then() {
-    let mut adaptive = Adaptive::new(server(), &Settings::default());
-    let mut at = |in_flight, held, active, now| {
-        let mut weather = Weather { active, ..weather() };
-        (weather.engines[2].in_flight, weather.engines[2].held) = (in_flight, held);
-        adaptive.poll_due(&weather, now)
-    };
-    assert!(!at(0, 0, 9, 100_000), "nothing to poll for");
-    assert!(at(3, 0, 9, 100_000));
-    assert!(!at(3, 0, 9, 104_999) && at(3, 0, 9, 105_000));
-    assert!(at(9, 0, 9, 105_001), "everyone waits");
-    assert!(at(3, 1, 9, 105_002), "a hold may be over");
-    assert!(at(3, 0, 0, 105_003), "the door does not say who is active");
-}
-
-#[test]
-fn an_answer_that_lay_until_the_next_poll_does_not_make_its_device_slow() {
+fn an_answer_that_lay_until_the_next_look_does_not_make_its_device_slow() {
     let machine = || calibrated(&[(1, 90_000.0, 1.0), (2, 10_000.0, 1.0)], Objective::Performance);
     let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive, messages: 1 };
-    let believed = |asks: bool| {
+    let believed = |says: bool| {
         let mut adaptive = Adaptive::new(machine(), &Settings::default());
-        let mut weather = Weather { active: 9, ..weather() };
-        weather.engines[2].in_flight = 1;
         for round in 1..200u64 {
-            // Polls are 80 us apart, and what was found came at any moment between them: 50 us on average.
+            // Looks are 80 us apart, and what was found came at any moment between them: 50 us on average.
             let now = round * 80_000;
-            assert!(!asks || adaptive.poll_due(&weather, now));
+            if says {
+                adaptive.looked(now);
+                adaptive.looked(now);
+            }
             let latency_ns = 10_000 + round % 9 * 10_000;
             let outcome = Outcome {
                 engine: EngineId(2),
@@ -126,7 +111,11 @@ fn an_answer_that_lay_until_the_next_poll_does_not_make_its_device_slow() {
         device.ns(100).unwrap()
     };
     assert!(believed(true) < 25_000.0, "{}", believed(true));
-    assert!(believed(false) > 40_000.0, "a caller that does not ask is believed: {}", believed(false));
+    assert!(
+        believed(false) > 40_000.0,
+        "a thread that does not say when it looks is believed: {}",
+        believed(false)
+    );
 }
 
 #[test]

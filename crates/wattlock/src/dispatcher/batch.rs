@@ -74,6 +74,9 @@ impl Dispatcher {
                 continue;
             }
             let now = self.look();
+            if !operations.is_over() {
+                self.collect(now);
+            }
             let choice = self.ask(&shape, count, bytes, may_wait);
             let mut end = at + self.whole_passes(&choice, shape.kind, count);
             match self.stations.get(choice.engine.index()) {

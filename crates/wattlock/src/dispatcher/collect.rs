@@ -39,6 +39,7 @@ impl Dispatcher {
     }
 
     fn gather_in(&mut self, now: Nanos, poll: fn(&mut Handle, Nanos, &mut dyn FnMut(Completion))) {
+        self.policy.looked(now);
         for index in 0..self.stations.len() {
             let id = EngineId(index as u8);
             let Some(instance) = self.stations[index].instance.as_mut() else { continue };

@@ -164,16 +164,6 @@ impl Dispatcher {
         self.doors_in_flight() + self.ready.len()
     }
 
-    /// Whether the policy would poll now. An event loop that has devices asks this between other things.
-    pub fn poll_due(&mut self) -> bool {
-        let has_mail = |station: &Station| station.instance.as_ref().is_some_and(Handle::has_mail);
-        if !self.ready.is_empty() || self.stations.iter().any(has_mail) {
-            return true;
-        }
-        let now = self.look();
-        self.in_flight.len() > 0 && (self.next_expiry <= now || self.policy.poll_due(&self.weather, now))
-    }
-
     /// Takes a request back. `None` if it is not in flight (it completed, or never was). What the engine already has
     /// of it stays with the engine until it answers.
     pub fn cancel(&mut self, token: Token) -> Option<OwnedRequest> {

@@ -65,7 +65,7 @@ impl Operations {
         self.operations.push(begun);
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.out.is_empty() && self.operations.iter().all(|one| one.free.is_empty())
     }
 }

@@ -223,8 +223,8 @@ impl Policy for Noted {
         choice
     }
 
-    fn poll_due(&mut self, weather: &Weather, now: Nanos) -> bool {
-        self.policy.poll_due(&Weather { active: self.clients, ..*weather }, now)
+    fn looked(&mut self, now: Nanos) {
+        self.policy.looked(now);
     }
 
     fn observe(&mut self, shape: &Shape, outcome: &Outcome, now: Nanos) {
@@ -341,9 +341,7 @@ fn run(case: &Case, policy: &'static str) -> Report {
                 }
             }
         }
-        if dispatcher.poll_due() {
-            dispatcher.poll(&mut |completion| answered.push(completion));
-        }
+        dispatcher.poll(&mut |completion| answered.push(completion));
         for Completion { request, result, .. } in answered.drain(..) {
             result.unwrap();
             done.push(clock.now());
