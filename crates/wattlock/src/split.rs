@@ -102,7 +102,8 @@ impl SplitJob {
 
     /// A CPU thread has done what it had claimed.
     pub fn done(&self, claimed: &Claimed) {
-        self.locked().done(Side::Cpu, &claimed.chunks, claimed.at, self.clock.now());
+        let now = self.clock.now();
+        self.locked().done(Side::Cpu, &claimed.chunks, claimed.at, now);
     }
 
     /// The CPU may claim everything that is left, whatever the border.
@@ -193,7 +194,8 @@ impl SplitJob {
             self.locked().give_back(chunks.clone());
             return Ok(());
         }
-        self.locked().done(Side::Device, chunks, at, self.clock.now());
+        let now = self.clock.now();
+        self.locked().done(Side::Device, chunks, at, now);
         door.take(chunks, &mut completion.request, completion.result, dispatcher)
     }
 
@@ -204,7 +206,8 @@ impl SplitJob {
         door: &mut D,
         flying: &mut Vec<(Token, Range<u64>, Nanos)>,
     ) -> bool {
-        let Some(late) = self.locked().overdue(self.clock.now()) else { return false };
+        let now = self.clock.now();
+        let Some(late) = self.locked().overdue(now) else { return false };
         let Some(at) = flying.iter().position(|(_, chunks, _)| *chunks == late) else { return false };
         let Some(mut request) = dispatcher.cancel(flying[at].0) else { return false };
         flying.remove(at);
