@@ -7,7 +7,7 @@
 //! determines says so and how much the prediction moves with it. It refuses chance: same seed, same output.
 //!
 //! `sim` holds virtual time and the machines' parts and knows no paper; `papers` holds one module for each published
-//! system and knows nothing of the others.
+//! system and knows nothing of the others; `production` is the runtime on a simulator's clock, for tests of doors.
 #![forbid(unsafe_code)]
 
 #[macro_use]
@@ -17,6 +17,8 @@ pub mod ablate;
 mod error;
 pub mod machines;
 pub mod papers;
+#[cfg(feature = "production")]
+pub mod production;
 mod row;
 pub mod sim;
 mod summary;

@@ -16,6 +16,5 @@ mod qweb;
 mod rule;
 mod runtime;
 mod split;
-mod stage;
 mod sweep;
 mod velocity;

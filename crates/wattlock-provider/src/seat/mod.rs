@@ -21,6 +21,8 @@ mod inside;
 mod job;
 mod key_stock;
 mod link;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod published;
 mod secret_cache;
 mod stack;
 #[cfg(all(test, target_arch = "x86_64"))]

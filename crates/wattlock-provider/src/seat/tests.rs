@@ -440,8 +440,8 @@ type Init = unsafe extern "C" fn(
     *mut *mut c_void,
 ) -> c_int;
 
-const ASYNC_PAUSE: c_int = 2;
-const ASYNC_FINISH: c_int = 3;
+pub(super) const ASYNC_PAUSE: c_int = 2;
+pub(super) const ASYNC_FINISH: c_int = 3;
 
 unsafe extern "C" {
     fn OSSL_LIB_CTX_new() -> *mut OSSL_LIB_CTX;
@@ -450,14 +450,14 @@ unsafe extern "C" {
     fn OSSL_PROVIDER_load(context: *mut OSSL_LIB_CTX, name: *const c_char) -> *mut OSSL_PROVIDER;
     fn OSSL_PROVIDER_unload(provider: *mut OSSL_PROVIDER) -> c_int;
     fn OSSL_PROVIDER_get0_provider_ctx(provider: *const OSSL_PROVIDER) -> *mut c_void;
-    fn ASYNC_WAIT_CTX_new() -> *mut ASYNC_WAIT_CTX;
-    fn ASYNC_WAIT_CTX_free(context: *mut ASYNC_WAIT_CTX);
-    fn ASYNC_WAIT_CTX_set_callback(
+    pub(super) fn ASYNC_WAIT_CTX_new() -> *mut ASYNC_WAIT_CTX;
+    pub(super) fn ASYNC_WAIT_CTX_free(context: *mut ASYNC_WAIT_CTX);
+    pub(super) fn ASYNC_WAIT_CTX_set_callback(
         context: *mut ASYNC_WAIT_CTX,
         callback: ASYNC_callback,
         argument: *mut c_void,
     ) -> c_int;
-    fn ASYNC_start_job(
+    pub(super) fn ASYNC_start_job(
         job: *mut *mut ASYNC_JOB,
         context: *mut ASYNC_WAIT_CTX,
         result: *mut c_int,

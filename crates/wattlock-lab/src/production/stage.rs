@@ -6,6 +6,8 @@
 //! An engine's calls come with locks held that other threads want, so they do not wait: they leave a debt, or a note that
 //! they found nothing, and the thread's next reading of the clock ([`Stage::read`]), which holds no lock, is where it waits.
 
+#![allow(clippy::unwrap_used, reason = "a scene that cannot go on has failed")]
+
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -19,7 +21,15 @@ thread_local! {
     static DEBT_NS: Cell<f64> = const { Cell::new(0.0) };
     static IN_VAIN: Cell<u32> = const { Cell::new(0) };
     static HAD_ITS_BURST: Cell<bool> = const { Cell::new(false) };
+    /// How often the thread has read the clock since time last passed.
+    static READS: Cell<(Nanos, u32)> = const { Cell::new((0, 0)) };
+    /// Until when the thread slept.
+    static SLEPT: Cell<Option<Nanos>> = const { Cell::new(None) };
+    static LEAVES: Cell<Option<Leaves>> = const { Cell::new(None) };
 }
+
+/// A thread that reads the clock so often while no time passes waits for others.
+const READS_IN_VAIN: u32 = 64;
 
 /// The device behind the threads.
 pub trait Behind: Send + Sync {
@@ -41,17 +51,34 @@ pub fn owe(ns: f64) {
     DEBT_NS.set(DEBT_NS.get() + ns);
 }
 
+/// When the calling thread was to go on after its last sleep, if that was not asked before. A thread that sleeps here looks now
+/// and then in production.
+pub fn slept() -> Option<Nanos> {
+    SLEPT.take()
+}
+
 /// The calling thread has looked and found nothing, or something after all. Once in vain may be by the way; a thread that
 /// does nothing else between two looks waits.
 pub fn looked(in_vain: bool) {
     IN_VAIN.set(if in_vain { IN_VAIN.get() + 1 } else { 0 });
 }
 
+/// Threads and their cores.
 pub struct Stage {
     clock: Arc<AtomicU64>,
     behind: OnceLock<Arc<dyn Behind>>,
     inner: Mutex<Inner>,
     wake: Vec<Condvar>,
+    named: Option<&'static str>,
+}
+
+/// Leaves a stage at its thread's end.
+struct Leaves(Arc<Stage>);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
 }
 
 struct Inner {
@@ -64,6 +91,10 @@ struct Inner {
     bursts: BinaryHeap<Reverse<(Nanos, u64, usize)>>,
     number: u64,
     asleep: Vec<usize>,
+    /// How often in a row they were woken while nothing was to come.
+    in_vain: u32,
+    /// When each was woken last.
+    woken: Vec<Nanos>,
     left: usize,
     busy_ns: u128,
     idle: (Nanos, u128, u16),
@@ -73,6 +104,16 @@ struct Inner {
 struct Core {
     thread: Option<usize>,
     ready: VecDeque<usize>,
+}
+
+impl Inner {
+    fn wake_all(&mut self) {
+        for thread in std::mem::take(&mut self.asleep) {
+            self.woken[thread] = self.now;
+            let core = self.of[thread];
+            self.cores[core].ready.push_back(thread);
+        }
+    }
 }
 
 /// As the simulator looks at the idle share.
@@ -86,11 +127,14 @@ impl Stage {
         Stage {
             clock,
             behind: OnceLock::new(),
+            named: None,
             wake: of.iter().map(|_| Condvar::new()).collect(),
             inner: Mutex::new(Inner {
                 now: 0,
                 granted: None,
                 cores: all,
+                in_vain: 0,
+                woken: vec![0; of.len()],
                 left: of.len(),
                 of,
                 bursts: BinaryHeap::new(),
@@ -102,8 +146,24 @@ impl Stage {
         }
     }
 
+    /// The device behind them; there is one.
     pub fn behind(&self, device: Arc<dyn Behind>) {
         assert!(self.behind.set(device).is_ok(), "one device");
+    }
+
+    /// A thread of the product's own that has this name is the stage's last one, from its first look at the clock to its
+    /// end.
+    pub fn named(self, name: &'static str) -> Stage {
+        Stage { named: Some(name), ..self }
+    }
+
+    /// The calling thread begins if it is that one.
+    pub fn enter_if_named(self: &Arc<Stage>) {
+        if self.named.is_some() && me().is_none() && std::thread::current().name() == self.named {
+            let last = self.wake.len() - 1;
+            self.enter(last);
+            LEAVES.set(Some(Leaves(self.clone())));
+        }
     }
 
     /// The calling thread begins: it returns when it has its core.
@@ -132,11 +192,16 @@ impl Stage {
             return self.clock.load(Relaxed);
         }
         let (debt, in_vain) = (DEBT_NS.replace(0.0), IN_VAIN.get());
+        let (at, reads) = (self.clock.load(Relaxed), READS.get());
+        READS.set((at, if at == reads.0 { reads.1 + 1 } else { 0 }));
         if debt > 0.0 {
             self.burst(debt);
             HAD_ITS_BURST.set(true);
-        } else if in_vain > 1 {
+        } else if in_vain > 1 || READS.get().1 > READS_IN_VAIN {
+            READS.set((at, 0));
             self.leave_core(|inner, thread| inner.asleep.push(thread));
+            let (inner, thread) = self.mine();
+            SLEPT.set(Some(inner.woken[thread]));
         } else {
             self.stand_behind();
         }
@@ -224,16 +289,20 @@ impl Stage {
             }
             let burst = inner.bursts.peek().map(|Reverse(burst)| burst.0);
             let device = self.device().next().filter(|at| burst.is_none_or(|burst| *at <= burst));
-            let at = device.or(burst).expect("something will happen");
+            let Some(at) = device.or(burst) else {
+                // What they wait for was another thread's doing, which has slept or ended since.
+                inner.in_vain += 1;
+                assert!(inner.in_vain < 1000 && !inner.asleep.is_empty(), "nothing will happen");
+                inner.wake_all();
+                continue;
+            };
+            inner.in_vain = 0;
             inner.busy_ns += u128::from(at.saturating_sub(inner.now)) * inner.bursts.len() as u128;
             inner.now = inner.now.max(at);
             self.clock.store(inner.now, Relaxed);
             if device.is_some() {
                 self.device().pass(inner.now);
-                for thread in std::mem::take(&mut inner.asleep) {
-                    let core = inner.of[thread];
-                    inner.cores[core].ready.push_back(thread);
-                }
+                inner.wake_all();
                 continue;
             }
             let Some(Reverse((_, _, thread))) = inner.bursts.pop() else { continue };
