@@ -187,9 +187,10 @@ pub trait Policy: Send {
         }
     }
 
-    /// This thread looks for devices' answers now. What it finds is observed next.
-    fn looked(&mut self, now: Nanos) {
-        let _ = now;
+    /// This thread looks for devices' answers, so many nanoseconds after it last did or could have. What it finds is
+    /// observed next.
+    fn looked(&mut self, after_ns: Nanos) {
+        let _ = after_ns;
     }
 
     /// The clock at which an engine should rest after a few milliseconds with nothing in flight. The next

@@ -223,7 +223,7 @@ impl Feeding<'_> {
         let submitted = bound.and_then(|bound| {
             self.room.resize(self.room.len().max(bound), 0);
             let request = piece.request(&mut self.room[..bound]);
-            dispatcher.submit_to_device(&request, slot as u64, request.shape().bytes)
+            dispatcher.submit_to_device(&request, slot as u64, request.shape().bytes, 0)
         });
         if submitted.is_none()
             && let Some(piece) = self.sent[slot].take()

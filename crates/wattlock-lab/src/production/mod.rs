@@ -148,7 +148,7 @@ impl Engine for Costed {
 }
 
 /// What the study's policies are told that one thread of one runtime does not see: the block a page belongs to, the other
-/// processes, how many are active, and the idle share of the simulated CPU instead of this machine's.
+/// processes, and the idle share of the simulated CPU instead of this machine's.
 struct Told {
     policy: Box<dyn Policy>,
     bytes: Option<usize>,
@@ -189,17 +189,16 @@ pub fn proving<R>(work: impl FnOnce() -> R) -> R {
 /// Facts that change while a scene runs.
 #[derive(Default)]
 pub struct Facts {
-    /// Clients that are not idle; 0 if the door does not say.
-    pub active: AtomicU64,
     /// Pieces that devices and threads claimed of operations.
     pub claims: [AtomicU64; 2],
+    /// The most connections that a door said are not idle.
+    pub active: AtomicU64,
 }
 
 impl Told {
     fn weather(&self, weather: &Weather) -> Weather {
         let idle_permille = self.stage.as_ref().map_or(0, |stage| stage.idle_permille());
-        let active = (self.told.active.load(Ordering::Relaxed) as u32).max(weather.active);
-        let mut told = Weather { submitters: self.submitters, active, idle_permille, ..*weather };
+        let mut told = Weather { submitters: self.submitters, idle_permille, ..*weather };
         if let Some(stream) = &self.stream {
             // The ring is the door's: room in it is free once the GPU has copied it in, not when the answer is there.
             told.engines[1].in_flight_bytes = stream.lock().unwrap().fill;
@@ -218,6 +217,7 @@ impl Policy for Told {
             return Choice::now(EngineId(u8::from(ask.may_wait)));
         }
         let ask = Ask { bytes: self.bytes.unwrap_or(ask.bytes), ..*ask };
+        self.told.active.fetch_max(weather.active.into(), Ordering::Relaxed);
         let choice = self.policy.choose(&ask, &self.weather(weather), now);
         if let Some(stream) = &self.stream {
             let mut stream = stream.lock().unwrap();
@@ -233,11 +233,8 @@ impl Policy for Told {
         claimed
     }
 
-    fn looked(&mut self, now: Nanos) {
-        if let Some(until) = stage::slept() {
-            self.policy.looked(until);
-        }
-        self.policy.looked(now);
+    fn looked(&mut self, after_ns: Nanos) {
+        self.policy.looked(after_ns);
     }
 
     fn split(&self, job: &Job) -> Option<Split> {

@@ -23,8 +23,6 @@ thread_local! {
     static HAD_ITS_BURST: Cell<bool> = const { Cell::new(false) };
     /// How often the thread has read the clock since time last passed.
     static READS: Cell<(Nanos, u32)> = const { Cell::new((0, 0)) };
-    /// Until when the thread slept.
-    static SLEPT: Cell<Option<Nanos>> = const { Cell::new(None) };
     static LEAVES: Cell<Option<Leaves>> = const { Cell::new(None) };
 }
 
@@ -49,12 +47,6 @@ pub fn me() -> Option<usize> {
 /// The calling thread's core is busy for so long more before its clock is read again.
 pub fn owe(ns: f64) {
     DEBT_NS.set(DEBT_NS.get() + ns);
-}
-
-/// When the calling thread was to go on after its last sleep, if that was not asked before. A thread that sleeps here looks now
-/// and then in production.
-pub fn slept() -> Option<Nanos> {
-    SLEPT.take()
 }
 
 /// The calling thread has looked and found nothing, or something after all. Once in vain may be by the way; a thread that
@@ -93,8 +85,6 @@ struct Inner {
     asleep: Vec<usize>,
     /// How often in a row they were woken while nothing was to come.
     in_vain: u32,
-    /// When each was woken last.
-    woken: Vec<Nanos>,
     left: usize,
     busy_ns: u128,
     idle: (Nanos, u128, u16),
@@ -109,7 +99,6 @@ struct Core {
 impl Inner {
     fn wake_all(&mut self) {
         for thread in std::mem::take(&mut self.asleep) {
-            self.woken[thread] = self.now;
             let core = self.of[thread];
             self.cores[core].ready.push_back(thread);
         }
@@ -134,7 +123,6 @@ impl Stage {
                 granted: None,
                 cores: all,
                 in_vain: 0,
-                woken: vec![0; of.len()],
                 left: of.len(),
                 of,
                 bursts: BinaryHeap::new(),
@@ -200,8 +188,6 @@ impl Stage {
         } else if in_vain > 1 || READS.get().1 > READS_IN_VAIN {
             READS.set((at, 0));
             self.leave_core(|inner, thread| inner.asleep.push(thread));
-            let (inner, thread) = self.mine();
-            SLEPT.set(Some(inner.woken[thread]));
         } else {
             self.stand_behind();
         }

@@ -107,6 +107,9 @@ struct Client {
     operations: Vec<Operation>,
     /// Left its core: the card has to answer first.
     waits: bool,
+    /// When it last looked, and whether it has waited since.
+    looked: Nanos,
+    waited: bool,
     /// Answers that it has not looked for yet.
     inbox: Vec<u64>,
     began: Nanos,
@@ -191,6 +194,8 @@ impl Closed<'_> {
             hand: 0..0,
             operations: Vec::new(),
             waits: false,
+            looked: 0,
+            waited: false,
             inbox: Vec::new(),
             began: 0,
         };
@@ -281,8 +286,7 @@ impl Run<'_> {
         let client = &mut self.clients[index];
         let core = client.core;
         if std::mem::take(&mut client.waits) {
-            // Who waits looks all the time, until a core is to be had.
-            self.system.policies[index].looked(self.now);
+            client.waited = true;
             self.cores[core].ready.push_back(index);
             self.turn(core);
         }
@@ -306,7 +310,11 @@ impl Run<'_> {
 
     /// A client looks for its answers. An answer that has lain counts from its submission, as in the dispatcher.
     fn collect(&mut self, index: usize) {
-        self.system.policies[index].looked(self.now);
+        // Who waited could not have looked before it had its core again.
+        let client = &mut self.clients[index];
+        let since = if std::mem::take(&mut client.waited) { self.now } else { client.looked };
+        client.looked = self.now;
+        self.system.policies[index].looked(self.now - since);
         for number in std::mem::take(&mut self.clients[index].inbox) {
             let Some(one) = self.flying.remove(&number) else { continue };
             let outcome = answered(self.card_id(), self.now - one.submitted, one.depth);

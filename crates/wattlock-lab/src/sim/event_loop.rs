@@ -235,6 +235,8 @@ struct Worker {
     turn_left: usize,
     /// Whether the first that is ready goes on with what it is at.
     goes_on: bool,
+    /// When it last looked for answers.
+    looked: Nanos,
     /// Which [`Event::Look`] counts.
     look: u64,
     /// Whether one is under way.
@@ -294,6 +296,7 @@ impl<'a> Run<'a> {
             active: 0,
             turn_left: 0,
             goes_on: false,
+            looked: 0,
             look: 0,
             told: false,
             waits_for: None,
@@ -535,11 +538,10 @@ impl<'a> Run<'a> {
         let next = state.gather.turn(std::iter::empty(), &state.flight(), (moment, 0), now);
         let looks = !matches!(next, Next::Wait(_));
         if looks {
-            if idle {
-                // The look of the turn before, which found nothing.
-                state.policy.looked(now.saturating_sub(turn_ns));
-            }
-            state.policy.looked(now);
+            // A loop that has nothing else to do has looked in the turn before, and found nothing.
+            let after = now.saturating_sub(state.looked);
+            state.policy.looked(if idle { after.min(turn_ns) } else { after });
+            state.looked = now;
         }
         looks
     }

@@ -112,7 +112,7 @@ fn question(policy: &mut dyn Policy, machine: &Machine, dice: &mut Random, now: 
     let state = &weather.engines[choice.engine.index()];
     let waits = claims == [0, 0] && state.has_room(shape.bytes) && out == 0;
     assert!(!waits, "{name}: nobody takes anything of {rest:?}");
-    policy.looked(now);
+    policy.looked(dice.below(1 << 20));
     let outcome = Outcome {
         engine: choice.engine,
         latency_ns: dice.below(1 << 30),

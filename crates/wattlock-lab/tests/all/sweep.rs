@@ -99,8 +99,7 @@ fn eeca_with_one_request_a_core_is_never_45_percent_behind() {
     hold(0.45, grid, |options| eeca::study(options).unwrap());
 }
 
-/// A loop looks for answers once a turn, which is as long as its work for all connections that are ready; nobody tells
-/// `adaptive` when it looks, so that an answer that has lain makes the card look slow. P-384 loses most.
+/// A loop looks for answers once a turn, which is as long as its work for all connections that are ready. P-384 loses most.
 #[test]
 fn qweb_under_other_loads_is_never_85_percent_behind() {
     let with = |set: &dyn Fn(&mut qweb::Options)| {

@@ -35,7 +35,7 @@
 //! the lab: eight threads that each take a shared card's latency for its capacity all wait for it, up to 40 % behind a
 //! rule that asks the driver.) Where the calibration was too low instead, this offloads later than it might.
 //!
-//! Looking is told from waiting: an answer may have lain since the look before the one that found it, so a device has
+//! Looking is told from waiting: an answer may have lain since this thread could last have seen it, so a device has
 //! only waited for what its time exceeds that gap by. (Otherwise a thread that works long inline makes its device slow,
 //! and then works inline more.)
 //!
@@ -131,9 +131,8 @@ pub struct Adaptive {
     inline: Ranking,
     distrust: [Distrust; MAX_ENGINES],
     tables: Vec<Option<Box<Table>>>,
-    /// When this thread last looked for devices' answers, and the time before that.
-    last_look: Nanos,
-    look_before: Nanos,
+    /// How long an answer that is taken now may have lain there.
+    lain_ns: Nanos,
     /// Requests that wait for this thread when it is asked for another, on average.
     usual: f32,
     /// The last answer that named a device, until it shows whether the device took the request.
@@ -165,8 +164,7 @@ impl Adaptive {
             machine,
             distrust: Default::default(),
             tables: Kind::ALL.iter().map(|_| None).collect(),
-            last_look: 0,
-            look_before: 0,
+            lain_ns: 0,
             usual: 0.0,
             named: None,
         }
@@ -212,12 +210,6 @@ impl Adaptive {
         let fill = state.in_flight_bytes.max(shape.bytes as u64);
         let clock = governor.on_message(shape.bytes, fill, state.window_bytes, now);
         Choice { clock: Some(clock), ..choice }
-    }
-
-    /// How long an answer taken now may have lain there: the time between the look that found it and the one before. That
-    /// is this thread's doing and not the device's.
-    fn lain_ns(&self) -> f32 {
-        if self.rules.tuning.lain { (self.last_look - self.look_before) as f32 } else { 0.0 }
     }
 
     #[inline(never)]
@@ -268,11 +260,8 @@ impl Policy for Adaptive {
         Choice::now(self.choose_inline_slowly(&ask.shape, weather))
     }
 
-    fn looked(&mut self, now: Nanos) {
-        // Looks at one time are one look.
-        if now > self.last_look {
-            (self.look_before, self.last_look) = (self.last_look, now);
-        }
+    fn looked(&mut self, after_ns: Nanos) {
+        self.lain_ns = after_ns;
     }
 
     fn rest(&self, engine: EngineId) -> Option<ClockStep> {
@@ -297,7 +286,7 @@ impl Policy for Adaptive {
             }
             return;
         }
-        let lain_ns = self.lain_ns();
+        let lain_ns = if rules.tuning.lain { self.lain_ns as f32 } else { 0.0 };
         self.table(shape.kind).observe(shape.bytes, outcome, lain_ns, &rules);
     }
 

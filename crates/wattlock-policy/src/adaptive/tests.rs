@@ -91,8 +91,7 @@ fn an_answer_that_lay_until_the_next_look_does_not_make_its_device_slow() {
             // Looks are 80 us apart, and what was found came at any moment between them: 50 us on average.
             let now = round * 80_000;
             if says {
-                adaptive.looked(now);
-                adaptive.looked(now);
+                adaptive.looked(80_000);
             }
             let latency_ns = 10_000 + round % 9 * 10_000;
             let outcome = Outcome {

@@ -190,7 +190,7 @@ impl Seat {
         };
         let waiter = Waiter::new(self.clone(), notify, 1);
         *lock(&link.current) = Some(waiter.clone());
-        if asks && state.send(&request, request.shape().bytes, &waiter, 0) {
+        if asks && state.send(&request, request.shape().bytes, (&waiter, 0), said) {
             let flight = state.flight(said);
             state.gather.submitted(&flight, now);
         } else if gathers {
@@ -223,7 +223,9 @@ impl Seat {
         let waiter = Waiter::new(self.clone(), notify, items.len());
         *lock(&link.current) = Some(waiter.clone());
         let whole = items.iter().map(|item| item.request.data.len()).sum();
-        let mut send = |(piece, item): (usize, &Item<'_>)| state.send(&item.request, whole, &waiter, piece);
+        let said = self.said();
+        let mut send =
+            |(piece, item): (usize, &Item<'_>)| state.send(&item.request, whole, (&waiter, piece), said);
         let sent: Vec<bool> = items.iter().enumerate().map(&mut send).collect();
         if !sent.contains(&true) {
             *lock(&link.current) = None;
@@ -232,7 +234,7 @@ impl Seat {
             return None;
         }
         state.deep(|state| state.dispatcher.flush());
-        let flight = state.flight(self.said());
+        let flight = state.flight(said);
         state.gather.submitted(&flight, now);
         let broken = Err(Error::Device(Fault::Lost));
         for (item, _) in items.iter_mut().zip(&sent).filter(|(_, sent)| !**sent) {

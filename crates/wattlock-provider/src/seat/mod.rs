@@ -209,10 +209,19 @@ impl State {
 
     /// Gives a request of an operation of `whole` bytes, which is one of a waiter's, to a device if the policy does. Whether it
     /// did.
-    fn send(&mut self, request: &Request<'_>, whole: usize, waiter: &Arc<Waiter>, piece: usize) -> bool {
+    fn send(
+        &mut self,
+        request: &Request<'_>,
+        whole: usize,
+        (waiter, piece): (&Arc<Waiter>, usize),
+        said: Said,
+    ) -> bool {
         let free = self.waiting.iter().position(Option::is_none);
         let slot = free.unwrap_or(self.waiting.len());
-        let submit = |state: &mut State| state.dispatcher.submit_to_device(request, slot as u64, whole);
+        // Any connection that is not idle may wait for this thread.
+        let active = said.busy.max(said.active);
+        let submit =
+            |state: &mut State| state.dispatcher.submit_to_device(request, slot as u64, whole, active);
         let Some(token) = self.deep(submit).flatten() else { return false };
         self.waiting.resize_with(self.waiting.len().max(slot + 1), || None);
         self.waiting[slot] =

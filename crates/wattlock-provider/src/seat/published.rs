@@ -296,7 +296,6 @@ fn loop_through_a_seat(server: &Server, load: &Load, policy: Box<dyn Policy>) ->
             Some(Step::Request { kind, bytes, .. }) => {
                 scene.clock.advance(std::mem::take(&mut connection.debt_ns));
                 connection.work.request = Some(scene.mine.request(kind, bytes, 0));
-                scene.told.active.store(u64::from(active), Relaxed);
                 if connection.runs() {
                     connection.at += 1;
                     (goes_on, _) = (true, ready.push_front(at));
@@ -306,6 +305,8 @@ fn loop_through_a_seat(server: &Server, load: &Load, policy: Box<dyn Policy>) ->
             }
         }
     }
+    let active = scene.told.active.load(Relaxed);
+    assert!(active > 1 && active <= load.connections as u64, "the door says how many are not idle: {active}");
     // Jobs end: OpenSSL keeps one that has paused for good.
     let mut told: Vec<usize> = ready.into_iter().filter(|one| !all[*one].job.is_null()).collect();
     while all.iter().any(|one| !one.job.is_null()) {

@@ -38,8 +38,18 @@ impl Dispatcher {
         self.gather_in(now, Handle::poll);
     }
 
+    /// The thread has slept, and could not have seen earlier what it finds now.
+    pub(super) fn awake(&mut self) {
+        self.looked_at = self.look();
+        self.policy.looked(0);
+    }
+
     fn gather_in(&mut self, now: Nanos, poll: fn(&mut Handle, Nanos, &mut dyn FnMut(Completion))) {
-        self.policy.looked(now);
+        // Looks at one time are one look.
+        if now > self.looked_at {
+            self.policy.looked(now - self.looked_at);
+            self.looked_at = now;
+        }
         for index in 0..self.stations.len() {
             let id = EngineId(index as u8);
             let Some(instance) = self.stations[index].instance.as_mut() else { continue };

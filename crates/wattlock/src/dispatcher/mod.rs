@@ -107,6 +107,8 @@ pub struct Dispatcher {
     /// Kinds of which the CPU's own results are checked, too.
     verified: KindSet,
     now: Nanos,
+    /// When this thread last looked for devices' answers, or could have.
+    looked_at: Nanos,
     /// No entry's time is up before this.
     next_expiry: Nanos,
     /// An instance was stopped and may have kept something; looked into at the end of the next poll.
@@ -147,6 +149,7 @@ impl Dispatcher {
             checks: 0,
             verified: runtime.verified(),
             now: runtime.clock().now(),
+            looked_at: 0,
             next_expiry: Nanos::MAX,
             stopped_one: false,
             runtime,

@@ -151,6 +151,7 @@ impl Dispatcher {
                 patience = Patience::default();
             } else {
                 patience.wait();
+                self.awake();
             }
         }
     }

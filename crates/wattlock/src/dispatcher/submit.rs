@@ -40,7 +40,15 @@ impl Dispatcher {
     /// that has proved the kind and has room. If not, nothing was copied, and the request is the CPU's ([`Dispatcher::run`],
     /// [`Dispatcher::do_inside`]): what lanes could do, its caller gathers first. A device that makes batches waits for
     /// more until it has a full one or [`Dispatcher::flush`]. Never takes a run. Never blocks.
-    pub fn submit_to_device(&mut self, request: &Request<'_>, mark: u64, whole: usize) -> Option<Token> {
+    ///
+    /// `active` is how many connections the door has open that are not idle, this one included; 0 if it does not say.
+    pub fn submit_to_device(
+        &mut self,
+        request: &Request<'_>,
+        mark: u64,
+        whole: usize,
+        active: u32,
+    ) -> Option<Token> {
         self.keep_up();
         let now = self.look();
         if !self.testing.is_empty() {
@@ -48,7 +56,9 @@ impl Dispatcher {
         }
         request.validate().ok().filter(|()| request.run.is_none())?;
         let shape = request.shape();
+        self.weather.active = active;
         let choice = self.ask(&shape, 1, whole, true);
+        self.weather.active = 0;
         let device = choice.engine;
         if !self.stations.get(device.index())?.queued.contains(shape.kind) {
             // The CPU will do it, but perhaps another engine of the CPU, with others.

@@ -223,8 +223,8 @@ impl Policy for Noted {
         choice
     }
 
-    fn looked(&mut self, now: Nanos) {
-        self.policy.looked(now);
+    fn looked(&mut self, after_ns: Nanos) {
+        self.policy.looked(after_ns);
     }
 
     fn observe(&mut self, shape: &Shape, outcome: &Outcome, now: Nanos) {

@@ -201,7 +201,8 @@ fn what_a_device_cannot_have_now_is_not_copied_and_is_the_cpus_from_then_on() {
     let runtime = runtime(&device, &clock, 0);
     let mut dispatcher = runtime.dispatcher();
     let submitted = || device.script.lock().unwrap().submitted;
-    let give = |dispatcher: &mut Dispatcher, mark| dispatcher.submit_to_device(&seal(mark).view(), mark, 0);
+    let give =
+        |dispatcher: &mut Dispatcher, mark| dispatcher.submit_to_device(&seal(mark).view(), mark, 0, 0);
     assert_eq!(give(&mut dispatcher, 0), None);
     assert_eq!(fallbacks(&runtime), [("untested".to_owned(), 1)]);
     drain(&mut dispatcher, &clock);
@@ -226,7 +227,7 @@ fn what_a_device_cannot_have_now_is_not_copied_and_is_the_cpus_from_then_on() {
     back.iter().for_each(assert_right);
     assert!(!dispatcher.waits_for_room(Kind::Aes256GcmSeal, 100));
     let (mut run, _) = run_of_three(Kind::Aes256GcmSeal);
-    assert_eq!(dispatcher.submit_to_device(&run.view(), 0, 0), None, "its copy would be another request");
+    assert_eq!(dispatcher.submit_to_device(&run.view(), 0, 0, 0), None, "its copy would be another request");
 
     let device = Scripted::new(1);
     let migrating = |_: &_| -> Box<dyn Policy> { Box::new(Migrating(QueueEverything(queued_kinds()))) };
