@@ -33,6 +33,8 @@ import time
 from pathlib import Path
 
 ARGS = None
+# What lanes do curves with.
+IFMA = " avx512ifma" in Path("/proc/cpuinfo").read_text()
 CLIENT = ssl.create_default_context()
 CLIENT.check_hostname = False
 CLIENT.verify_mode = ssl.CERT_NONE
@@ -230,10 +232,12 @@ http {{
         return status
 
     def mean_batch(self, kinds=("rsa-2048-private", "ecdsa-p256-sign")):
-        """Of signatures, or None if nothing here batches them."""
+        """Of signatures, or None if nothing here batches those that were made: curves want AVX-512 IFMA."""
         runtime = self.status()["runtime"]
         cells = [cell for cell in runtime["cells"] if cell["engine"] == "lanes" and cell["kind"] in kinds]
-        if "lanes" not in (engine["engine"] for engine in runtime["engines"]):
+        made = {cell["kind"] for cell in runtime["cells"] if cell["kind"] in kinds and cell["requests"]}
+        batched = made if IFMA else {kind for kind in made if kind.startswith("rsa")}
+        if not batched or "lanes" not in (engine["engine"] for engine in runtime["engines"]):
             return None
         return sum(cell["batch_sum"] for cell in cells) / max(1, sum(cell["timed"] for cell in cells))
 
