@@ -47,8 +47,10 @@ case $does in
     hang) trap 'echo cleaned >>"$here/cleaned"; exit 1' TERM; sleep 60 & touch "$here/hangs"; wait ;;
     stubborn) trap '' TERM INT; sleep 60 & echo $! >"$here/left"; sleep 60 ;;
 esac
+unit=MB/s
+[ "$door" != cipher ] || unit=kB/s
 of() { echo "\"$1\":{\"value\":$value,\"low\":$value,\"high\":$((value + 100)),\"unit\":\"$2\",\"rounds\":2}"; }
-echo "{\"schema\":1,\"door\":\"$door\",\"given\":{$given},\"figures\":{$(of seconds s),$(of throughput kB/s)},\
+echo "{\"schema\":1,\"door\":\"$door\",\"given\":{$given},\"figures\":{$(of seconds s),$(of throughput $unit)},\
 \"joules\":{\"value\":0.5,\"per\":\"byte\",\"word\":\"measured\",\"domain\":\"package\"},\
 \"device\":\"$device\",\"engines\":[\"a\",\"b\"],\"busy\":0.25}"
 "#;
@@ -62,7 +64,7 @@ impl Place {
         let place = Place(tempfile::tempdir().unwrap());
         std::fs::write(place.at("bench"), STAND_IN).unwrap();
         std::fs::set_permissions(place.at("bench"), PermissionsExt::from_mode(0o755)).unwrap();
-        std::fs::write(place.at("do"), does).unwrap();
+        std::fs::write(place.at("do"), format!("{does}\n")).unwrap();
         std::fs::write(place.at("asked"), "").unwrap();
         place
     }
@@ -83,7 +85,8 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock-lab"));
         command.arg("reproduce").args(words).arg("--bench").arg(self.at("bench")).current_dir(self.0.path());
         // A GPU of this machine must not change what is asked.
-        command.args(["--emulate", "k20m", "--csv", "kept.csv", "--report", "page.html"]);
+        command.env("WATTLOCK_CUDA_DRIVER", "/no/such/driver");
+        command.args(["--csv", "kept.csv", "--report", "page.html"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -359,7 +362,7 @@ fn what_is_listed_is_not_run_and_nonsense_is_one_line() {
     for (words, code) in [
         (&["nobody"][..], 60),
         (&["eep", "figure99"], 60),
-        (&["eep", "--no-emulate"], 2),
+        (&["eep", "--no-emulate", "--emulate", "k20m"], 2),
         (&["eep", "--limit", "0"], 60),
         (&["eep", "--policy", "eep"], 60),
     ] {

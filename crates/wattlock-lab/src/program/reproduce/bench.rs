@@ -55,19 +55,28 @@ pub struct Bench {
 /// A measured quantity.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Figure {
+    /// The median of the rounds.
     pub value: f64,
+    /// The lowest of them.
     pub low: f64,
+    /// The highest.
     pub high: f64,
+    /// The unit of all three.
     pub unit: String,
+    /// How many rounds there were.
     pub rounds: u32,
 }
 
 /// Joules a byte or an operation.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Joules {
+    /// Joules for one.
     pub value: f64,
+    /// `byte` or `operation`.
     pub per: String,
+    /// `measured` or `modelled`.
     pub word: String,
+    /// What was metered, or by which model.
     #[serde(default)]
     pub domain: String,
 }
@@ -75,12 +84,17 @@ pub struct Joules {
 /// What the bench says of a point that it measured.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Measured {
+    /// By name.
     pub figures: BTreeMap<String, Figure>,
+    /// If there is a counter, a model or an outside meter.
     pub joules: Option<Joules>,
+    /// What the point may have used.
     #[serde(default)]
     pub device: String,
+    /// Which engine did what.
     #[serde(default)]
     pub engines: Vec<String>,
+    /// The share of the machine that other processes used.
     pub busy: Option<f64>,
 }
 

@@ -15,9 +15,13 @@ use crate::lab::print::figure;
 
 /// A run: its grid, and what was measured of it so far.
 pub struct Outcome<'a> {
+    /// What was to be measured.
     pub figures: &'a [Figure],
+    /// What was.
     pub lines: &'a [Line],
+    /// Of which program.
     pub commit: &'a str,
+    /// Where.
     pub machine: &'a str,
 }
 
@@ -364,8 +368,11 @@ fn series(of: &Figure, points: &[(f64, &Reading)]) -> Vec<Series> {
     all
 }
 
-/// One picture of a paper, for a page of its own: its first figure's first quantity.
+/// A figure's first quantity as a picture of its own, if something of the figure was measured.
 pub fn picture(outcome: &Outcome<'_>, of: &Figure) -> Option<String> {
+    if outcome.tally(of)[0] == 0 {
+        return None;
+    }
     let drawn = plots(outcome, of, &of.quantities[0]).into_iter().find(|plot| !plot.is_empty())?;
     let methods = methods(of);
     let mut key = String::new();

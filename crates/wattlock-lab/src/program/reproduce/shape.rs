@@ -9,8 +9,11 @@ use std::cmp::Ordering;
 /// A measured figure and the spread of its rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
+    /// The median.
     pub value: f64,
+    /// The lowest round.
     pub low: f64,
+    /// The highest.
     pub high: f64,
 }
 
@@ -19,34 +22,47 @@ pub struct Spread {
 pub struct Reading {
     /// `bytes=16384 processes=2`.
     pub point: String,
+    /// Its name.
     pub method: String,
+    /// If the paper has it.
     pub published: Option<f64>,
+    /// If it was measured.
     pub measured: Option<Spread>,
 }
 
 /// What was published about a ratio without the two figures: one method over the best of others is within an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Claim {
+    /// Whose ratio it is.
     pub quantity: &'static str,
     /// Words that a point must have.
     pub at: &'static [&'static str],
+    /// The method that is compared.
     pub of: &'static str,
+    /// Those with the best of which it is.
     pub over: &'static [&'static str],
+    /// The least that the ratio may be.
     pub low: f64,
+    /// The most.
     pub high: f64,
 }
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
+    /// The best method at a point.
     Winner,
+    /// Whether a method gains over another.
     Sign,
+    /// Between which places two lines cross.
     Crossing,
 }
 
 impl Kind {
+    /// All of them.
     pub const ALL: [Kind; 3] = [Kind::Winner, Kind::Sign, Kind::Crossing];
 
+    /// In words.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Winner => "who wins",
@@ -59,7 +75,9 @@ impl Kind {
 /// What a comparison says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
+    /// As published.
     Agrees,
+    /// Otherwise.
     Disagrees,
     /// The measured difference is less than its spread.
     Undecided,
@@ -70,7 +88,9 @@ pub enum Verdict {
 /// One comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
+    /// What is compared.
     pub kind: Kind,
+    /// What comes out.
     pub verdict: Verdict,
     /// What was compared, and what both say.
     pub text: String,
@@ -79,13 +99,18 @@ pub struct Finding {
 /// How many of each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// [`Verdict::Agrees`].
     pub agree: usize,
+    /// [`Verdict::Disagrees`].
     pub disagree: usize,
+    /// [`Verdict::Undecided`].
     pub undecided: usize,
+    /// [`Verdict::Missing`].
     pub missing: usize,
 }
 
 impl Counts {
+    /// Counts them.
     pub fn of<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Counts {
         let mut counts = Counts::default();
         for finding in findings {
@@ -107,11 +132,15 @@ pub fn coordinate(point: &str, axis: &str) -> (Option<f64>, String) {
     (value, point.split(' ').filter(|word| !own(word)).collect::<Vec<_>>().join(" "))
 }
 
-/// A figure's readings: more is better, or less; `own` is the published system.
+/// A figure's readings of one quantity.
 pub struct Shape<'a> {
+    /// Every method at every point.
     pub readings: &'a [Reading],
+    /// The published system's method.
     pub own: &'a str,
+    /// The key along which lines run.
     pub axis: &'a str,
+    /// Whether more is better.
     pub more: bool,
 }
 
