@@ -27,4 +27,4 @@ mod table;
 pub use error::Error;
 pub use row::{Better, Origin, Parameter, Role, Row, Study};
 pub use summary::{Miss, Summary, distance, percent, summary};
-pub use table::{Table, table};
+pub use table::{Table, figure, interval, table};

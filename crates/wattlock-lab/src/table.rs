@@ -68,7 +68,7 @@ fn number(cell: &str) -> f64 {
 ///
 /// # Panics
 /// If it is not there or an interval.
-pub(crate) fn figure(paper: &str, name: &str) -> f64 {
+pub fn figure(paper: &str, name: &str) -> f64 {
     number(printed(paper, name))
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn figure(paper: &str, name: &str) -> f64 {
 ///
 /// # Panics
 /// If it is not there or no interval.
-pub(crate) fn interval(paper: &str, name: &str) -> (f64, f64) {
+pub fn interval(paper: &str, name: &str) -> (f64, f64) {
     let printed = printed(paper, name);
     let ends = printed.split_once(" to ");
     let (low, high) = ends.unwrap_or_else(|| panic!("{printed:?} is no interval"));

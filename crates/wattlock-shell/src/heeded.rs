@@ -35,6 +35,7 @@ const HEEDED: &[(&str, &[&str])] = &[
     // Its own `--policy` takes several, and published names.
     ("bench stream", &["policy"]),
     ("lab qweb", &["settings"]),
+    ("lab reproduce", &["emulate"]),
     // Its own `--set` takes the provider's settings.
     ("openssl enable", EVERY),
 ];

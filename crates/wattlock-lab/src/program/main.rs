@@ -1,7 +1,7 @@
 //! `wattlock-lab`: the published systems on modelled machines, what adaptive's rules are worth, and pages of what benches
 //! and simulations wrote. `wattlock lab` and `wattlock report` become it; `wattlock-lab qweb` is `wattlock lab qweb`.
 //!
-//! It measures nothing and has no user's keys.
+//! It measures nothing itself (`reproduce` starts the bench that lies beside it) and has no user's keys.
 #![forbid(unsafe_code)]
 
 #[macro_use]
@@ -9,6 +9,7 @@ extern crate wattlock_shell;
 
 mod lab;
 mod report;
+mod reproduce;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -17,7 +18,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use wattlock_door::{Known, known};
 use wattlock_shell::program::{self, NotInstalled, Program};
-use wattlock_shell::setup::Choice;
+use wattlock_shell::setup::{self, Choice, Emulation};
 
 /// What its command lines begin with.
 const COMMANDS: [&str; 2] = ["lab", "report"];
@@ -58,7 +59,7 @@ impl Program for Arguments {
     }
 
     fn cleans_up(&self) -> bool {
-        false
+        matches!(&self.program, Which::Lab(command) if command.cleans_up())
     }
 
     fn run(&self) -> Result<()> {
@@ -77,6 +78,8 @@ impl Program for Arguments {
 }
 
 fn main() -> ExitCode {
+    // For `reproduce`, which hands the name on: nothing here becomes another program for it.
+    setup::emulates(Emulation { card: wattlock_emul::card, models: wattlock_emul::models });
     program::main::<Arguments>()
 }
 

@@ -13,6 +13,8 @@ mod page;
 #[cfg(feature = "program")]
 mod program;
 mod qweb;
+#[cfg(feature = "program")]
+mod reproduce;
 mod rule;
 mod runtime;
 mod split;

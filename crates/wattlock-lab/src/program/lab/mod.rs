@@ -1,10 +1,10 @@
 //! `wattlock lab`: the published systems on modelled machines in virtual time. Parses, runs and prints; every figure it
-//! prints is simulated and says so, except the published ones beside them.
+//! prints is simulated and says so, except the published ones beside them, and those of `reproduce`, which has them measured.
 
 mod ablate;
-mod page;
-mod plot;
-mod print;
+pub mod page;
+pub mod plot;
+pub mod print;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use wattlock_lab::{Error, Parameter, Role, Study};
 use wattlock_shell::program::{NONSENSE, Program};
 use wattlock_shell::setup::{Choice, Goal};
 
-use crate::Arguments;
+use crate::{Arguments, reproduce};
 
 /// Reproduce published systems on modelled machines in virtual time: published, simulated and improved side by side
 #[derive(Debug, Args)]
@@ -26,6 +26,13 @@ use crate::Arguments;
 pub struct Command {
     #[command(subcommand)]
     what: What,
+}
+
+impl Command {
+    /// Whether it has something to clean up when it is interrupted.
+    pub fn cleans_up(&self) -> bool {
+        matches!(self.what, What::Reproduce(_))
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -53,6 +60,8 @@ enum What {
     /// What each rule and each constant of `adaptive` is worth: one taken out, halved or doubled at a time, and what the
     /// rows of every paper, of emulated cards, random machines, files and nginx lose
     Ablate(ablate::Command),
+    /// A paper's grid, measured here through the doors: published, simulated and measured beside each other
+    Reproduce(reproduce::Command),
     /// A model's parameters: inputs, what was fitted on what, and guesses that no published figure determines
     Fit(Fit),
 }
@@ -100,7 +109,7 @@ struct Fit {
 
 /// The papers by name, in the order of the documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Name {
+pub enum Name {
     Eeca,
     Qweb,
     Lecpaes,
@@ -180,7 +189,9 @@ fn unused(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<(), Err
 
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
-    unused(std::env::args_os().skip(1))?;
+    if !command.cleans_up() {
+        unused(std::env::args_os().skip(1))?;
+    }
     if !choice.settings.is_empty() && !matches!(command.what, What::Qweb(_)) {
         let text = "--set is for `lab qweb`; the others have an option for everything".to_owned();
         return Err(Error::Policy(text).into());
@@ -195,6 +206,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         What::All(output) => (everything()?, output),
         What::Ablate(command) => return ablate::run(command),
         What::Fit(fit) => return print::parameters(&fit.paper.fit(), fit.json),
+        What::Reproduce(command) => return reproduce::run(command, choice),
     };
     if let Some(path) = &output.report {
         let streams = match &command.what {

@@ -10,7 +10,7 @@ use wattlock_lab::sim::stream::Sample;
 use wattlock_lab::{Role, Row, Study, Summary};
 
 use super::Name;
-use super::plot::{Bars, Look, Series, bars, chart};
+use super::plot::{Across, Bars, Look, Series, bars, chart};
 use super::print::{HEADER, cells, figure, lines, moved};
 
 /// The style sheet, which the page has as one line.
@@ -25,17 +25,30 @@ pub fn page(studies: &[(Name, Study)], streams: &[velocity::Series], roles: &[Ro
             section(*name, study, roles, &pictures)
         })
         .collect();
-    let style: String = STYLE.lines().collect();
-    format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>Wattlock lab, simulated</title><style>{style}</style></head><body>\
-         <h1>Published systems on modelled machines</h1><p>Every figure here is <b>simulated</b> in virtual time, but \
+    let body = format!(
+        "<h1>Published systems on modelled machines</h1><p>Every figure here is <b>simulated</b> in virtual time, but \
          for the published ones beside them. The policies are those of production.</p>\
          <p class=\"key\"><b class=\"kp\">&#9675; published</b><b class=\"ks\">&#9679; the published rule, simulated</b>\
          <b class=\"ka\">&#9632; adaptive, simulated</b></p>{sections}\
          <footer>Made by <code>wattlock lab</code>, version {}. Models, formulas and what the data do not determine: \
-         docs/research/lab.md.</footer></body></html>\n",
+         docs/research/lab.md.</footer>",
         env!("CARGO_PKG_VERSION")
+    );
+    document("Wattlock lab, simulated", &body)
+}
+
+/// The style sheet as one line.
+pub fn style() -> String {
+    STYLE.lines().collect()
+}
+
+/// A page of the lab's.
+pub fn document(title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width\"><title>{}</title><style>{}</style></head><body>{body}</body></html>\n",
+        html(title),
+        style()
     )
 }
 
@@ -69,7 +82,8 @@ fn section(name: Name, study: &Study, roles: &[Role], pictures: &str) -> String 
     out + "</ul></details>"
 }
 
-fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+/// A table.
+pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let cells = |tag: &str, row: &[String]| -> String {
         row.iter().map(|cell| format!("<{tag}>{}</{tag}>", html(cell))).collect()
     };
@@ -92,11 +106,16 @@ fn pictures(streams: &[velocity::Series]) -> String {
         };
         let mut plot = |what: &str, unit: &str, value: fn(&Sample) -> f64, both: bool| {
             let mut lines =
-                vec![Series { name: "lecpaes", look: Look::Simulated, points: over(rule, value) }];
+                vec![Series { name: "lecpaes".into(), look: Look::Simulated, points: over(rule, value) }];
             if both {
-                lines.push(Series { name: "adaptive", look: Look::Adaptive, points: over(ours, value) });
+                lines.push(Series {
+                    name: "adaptive".into(),
+                    look: Look::Adaptive,
+                    points: over(ours, value),
+                });
             }
-            out += &chart(&format!("{}: {what}", pattern.name()), "seconds", unit, &lines);
+            let title = format!("{}: {what}", pattern.name());
+            out += &chart(&title, "simulated", Across::Numbers("seconds"), unit, &lines);
         };
         plot("velocity of the stream", "MB/s", |sample| sample.velocity, false);
         plot("highest fill of the window", "share", |sample| sample.fill, true);
@@ -130,18 +149,18 @@ fn figures_of(group: &[&Row]) -> String {
     let mut out = String::new();
     for Plot { key, others, points } in plots {
         let title = if others.is_empty() { title.clone() } else { format!("{title}, {others}") };
-        let series = |name, look, of: &dyn Fn(&Row) -> Option<f64>| {
+        let series = |name: &str, look, of: &dyn Fn(&Row) -> Option<f64>| {
             let mut line: Vec<(f64, f64)> =
                 points.iter().filter_map(|(x, row)| Some((*x, of(row)?))).collect();
             line.sort_by(|a, b| a.0.total_cmp(&b.0));
-            Series { name, look, points: line }
+            Series { name: name.to_owned(), look, points: line }
         };
         let all = [
             series("simulated", Look::Simulated, &|row| Some(row.simulated)),
             series("adaptive, simulated", Look::Adaptive, &|row| row.adaptive),
             series("published", Look::Published, &|row| row.published),
         ];
-        out += &chart(&title, &key.replace('_', " "), first.unit, &all);
+        out += &chart(&title, "simulated", Across::Numbers(&key.replace('_', " ")), first.unit, &all);
     }
     if rest.is_empty() {
         return out;

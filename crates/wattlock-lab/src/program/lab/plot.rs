@@ -16,7 +16,14 @@ pub enum Look {
     Simulated,
     /// A broken line with squares.
     Adaptive,
+    /// A line with dots, in one of [`COLOURS`] colours: a method.
+    Method(usize),
+    /// Open circles in that colour: what was published of the method.
+    PublishedOf(usize),
 }
+
+/// How many colours the style sheet has for methods.
+pub const COLOURS: usize = 6;
 
 impl Look {
     const fn class(self) -> &'static str {
@@ -24,15 +31,30 @@ impl Look {
             Look::Published => "p",
             Look::Simulated => "s",
             Look::Adaptive => "a",
+            Look::Method(colour) => ["m0", "m1", "m2", "m3", "m4", "m5"][colour % COLOURS],
+            Look::PublishedOf(colour) => ["p m0", "p m1", "p m2", "p m3", "p m4", "p m5"][colour % COLOURS],
         }
     }
+
+    const fn is_published(self) -> bool {
+        matches!(self, Look::Published | Look::PublishedOf(_))
+    }
+}
+
+/// What a chart's x are.
+#[derive(Debug, Clone, Copy)]
+pub enum Across<'a> {
+    /// Numbers of this quantity.
+    Numbers(&'a str),
+    /// Places 0, 1, 2 with these names.
+    Names(&'a [String]),
 }
 
 /// One series of a chart.
 #[derive(Debug, Clone)]
 pub struct Series {
     /// For the key and for tool tips.
-    pub name: &'static str,
+    pub name: String,
     /// How it looks.
     pub look: Look,
     /// Ascending in x.
@@ -46,13 +68,19 @@ const RIGHT: f64 = 14.0;
 const TOP: f64 = 46.0;
 const BOTTOM: f64 = 44.0;
 
-/// Series over a numeric x.
-pub fn chart(title: &str, x_label: &str, y_label: &str, series: &[Series]) -> String {
+/// Series over x. `word` says what the figures are: simulated, emulated, measured.
+pub fn chart(title: &str, word: &str, across: Across<'_>, y_label: &str, series: &[Series]) -> String {
     let points = || series.iter().flat_map(|one| one.points.iter().copied()).filter(|p| p.1.is_finite());
     if points().next().is_none() {
         return String::new();
     }
-    let x = Axis::new(points().map(|p| p.0), LEFT, WIDTH - RIGHT, 12.0, false);
+    let places: Vec<f64> = match across {
+        Across::Numbers(_) => points().map(|p| p.0).collect(),
+        // Room at both ends.
+        Across::Names(names) => vec![-0.5, names.len() as f64 - 0.5],
+    };
+    let far = if matches!(across, Across::Numbers(_)) { 12.0 } else { f64::INFINITY };
+    let x = Axis::new(places.into_iter(), LEFT, WIDTH - RIGHT, far, false);
     let y = Axis::new(points().map(|p| p.1), HEIGHT - BOTTOM, TOP, 30.0, true);
     let mut body = String::new();
     for tick in y.ticks() {
@@ -66,34 +94,40 @@ pub fn chart(title: &str, x_label: &str, y_label: &str, series: &[Series]) -> St
             short(tick)
         );
     }
-    for tick in x.ticks() {
+    let marks: Vec<(f64, String)> = match across {
+        Across::Numbers(_) => x.ticks().into_iter().map(|tick| (tick, short(tick))).collect(),
+        Across::Names(names) => (0..).map(f64::from).zip(names.iter().cloned()).collect(),
+    };
+    for (tick, name) in marks {
         let at = x.place(tick);
         let _ = write!(body, "<path class=\"g\" d=\"M{at:.1} {}v5\"/>", HEIGHT - BOTTOM);
         let _ = write!(
             body,
             "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
             HEIGHT - BOTTOM + 18.0,
-            short(tick)
+            html(&name)
         );
     }
     for one in series {
         body += &line(one, &x, &y);
     }
     let middle = (LEFT + WIDTH - RIGHT) / 2.0;
-    let _ = write!(
-        body,
-        "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-        HEIGHT - 6.0,
-        html(x_label)
-    );
-    frame(title, y_label, HEIGHT, &body)
+    if let Across::Numbers(label) = across {
+        let _ = write!(
+            body,
+            "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            HEIGHT - 6.0,
+            html(label)
+        );
+    }
+    frame(title, word, y_label, HEIGHT, &body)
 }
 
 fn line(series: &Series, x: &Axis, y: &Axis) -> String {
     let mut out = format!("<g class=\"{}\">", series.look.class());
     let at = |p: &(f64, f64)| (x.place(p.0), y.place(p.1));
     let there = || series.points.iter().filter(|p| p.1.is_finite());
-    if series.look != Look::Published {
+    if !series.look.is_published() {
         let path: Vec<String> = there().map(at).map(|(px, py)| format!("{px:.1} {py:.1}")).collect();
         let _ = write!(out, "<path d=\"M{}\"/>", path.join("L"));
     }
@@ -107,14 +141,14 @@ fn line(series: &Series, x: &Axis, y: &Axis) -> String {
                 }
                 _ => format!(
                     "<circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"{}\">",
-                    if series.look == Look::Published { 5 } else { 3 }
+                    if series.look.is_published() { 5 } else { 3 }
                 ),
             };
             let end = if series.look == Look::Adaptive { "</rect>" } else { "</circle>" };
             let _ = write!(
                 out,
                 "{mark}<title>{}: {} at {}</title>{end}",
-                series.name,
+                html(&series.name),
                 figure(point.1),
                 figure(point.0)
             );
@@ -180,14 +214,14 @@ pub fn bars(title: &str, unit: &str, rows: &[Bars]) -> String {
             bar(38.0, "a", 0.0, adaptive, &format!("{} adaptive, simulated", figure(adaptive)));
         }
     }
-    frame(title, unit, TOP + rows.len() as f64 * ROW + 4.0, &body)
+    frame(title, "simulated", unit, TOP + rows.len() as f64 * ROW + 4.0, &body)
 }
 
-fn frame(title: &str, unit: &str, height: f64, body: &str) -> String {
-    let title = html(title);
+fn frame(title: &str, word: &str, unit: &str, height: f64, body: &str) -> String {
+    let title = html(&format!("{title}, {word}"));
     format!(
-        "<svg viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" role=\"img\" aria-label=\"{title}, simulated\">\
-         <text x=\"8\" y=\"16\" class=\"t\">{title}, simulated</text><text x=\"8\" y=\"33\">{}</text>{body}</svg>",
+        "<svg viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" role=\"img\" aria-label=\"{title}\">\
+         <text x=\"8\" y=\"16\" class=\"t\">{title}</text><text x=\"8\" y=\"33\">{}</text>{body}</svg>",
         html(unit)
     )
 }
@@ -207,8 +241,14 @@ mod tests {
 
     #[test]
     fn every_figure_says_simulated_and_marks_what_was_published() {
-        let series = |look| Series { name: "x", look, points: vec![(1.0, 2.0), (2.0, 3.0)] };
-        let drawn = chart("t", "x", "y", &[series(Look::Published), series(Look::Simulated)]);
+        let series = |look| Series { name: "x".into(), look, points: vec![(1.0, 2.0), (2.0, 3.0)] };
+        let drawn = chart(
+            "t",
+            "simulated",
+            Across::Numbers("x"),
+            "y",
+            &[series(Look::Published), series(Look::Simulated)],
+        );
         assert!(drawn.contains("t, simulated") && drawn.contains("class=\"p\"") && drawn.contains("<circle"));
         let row = Bars { name: "<r>".into(), published: Some((1.0, 2.0)), simulated: 1.5, adaptive: None };
         let drawn = bars("b", "x", &[row]);

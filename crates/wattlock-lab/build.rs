@@ -1,0 +1,1 @@
+../wattlock-bench/build.rs

@@ -1,0 +1,544 @@
+//! `wattlock lab reproduce`: a paper's grid, measured point by point through the doors by the bench that lies beside this
+//! program. What was published and what the lab simulates stand in the same line.
+//!
+//! It measures nothing itself and fills nothing in: a point that cannot run, that fails or that is not reached has a row that
+//! says so. Every measured point is on disk before the next begins ([`csv`]).
+
+mod bench;
+mod csv;
+mod grid;
+mod page;
+mod shape;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use wattlock::profile::MachineKey;
+use wattlock_door::Document;
+use wattlock_lab::Error;
+use wattlock_shell::setup::{self, Choice};
+use wattlock_shell::{INTERRUPTED, text};
+
+use self::bench::{Bench, Measured};
+use self::csv::{Identity, Kept, Line, SCHEMA};
+use self::grid::{Extent, Figure, PER_JOULE, Paper, Point, grid};
+use self::page::Outcome;
+
+/// A default run starts no point after this.
+const DEFAULT_TIME: Duration = Duration::from_secs(9 * 60 + 30);
+
+/// What is run, and where it goes
+#[derive(Debug, Args)]
+pub struct Command {
+    /// eeca, qweb, lecpaes, aca-sds, eep, or all
+    #[arg(value_parser = papers)]
+    paper: Papers,
+    /// One of its figures or tables, `table2` (--list names them)
+    figure: Option<String>,
+    /// Name figures and points and run nothing
+    #[arg(long)]
+    list: bool,
+    /// The published grid. Default: a part of it, in ten minutes at most
+    #[arg(long)]
+    full: bool,
+    /// Go on in the CSV of a run that ended early. What is in it is not run again
+    #[arg(long)]
+    resume: bool,
+    /// Where each point goes as soon as it is measured [default: reproduce-PAPER.csv]
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// One JSON object a line on standard output, one for each quantity of a point, in place of tables
+    #[arg(long)]
+    json: bool,
+    /// Also write a page with the papers' plots; it opens from disk, without a network
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Also write one picture for each paper into this folder, reproduce-PAPER.svg
+    #[arg(long, value_name = "FOLDER")]
+    pictures: Option<PathBuf>,
+    /// An outside meter: a command whose lines are `J TOTAL` or `W NOW`
+    #[arg(long, value_name = "CMD")]
+    meter_command: Option<String>,
+    /// Without a device, emulate none: what needs one is a row that says so
+    #[arg(long)]
+    no_emulate: bool,
+    /// Longest time of one point [default: 60, with --full 1800]
+    #[arg(long, value_name = "SECONDS", value_parser = text::parse_seconds)]
+    limit: Option<f64>,
+    /// The program that measures [default: wattlock-bench beside this program]
+    #[arg(long, value_name = "PROGRAM", hide = true)]
+    bench: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone)]
+struct Papers(Vec<Paper>);
+
+fn papers(name: &str) -> Result<Papers, String> {
+    match name {
+        "all" => Ok(Papers(Paper::value_variants().to_vec())),
+        name => Paper::from_str(name, false)
+            .map(|paper| Papers(vec![paper]))
+            .map_err(|_| "one of eeca, qweb, lecpaes, aca-sds, eep, all".to_owned()),
+    }
+}
+
+/// The device of a paper: the emulated one that stands for it, or what the machine has.
+fn emulated(paper: Paper, command: &Command, choice: &Choice, gpu: bool) -> Option<String> {
+    match (&choice.emulate, command.no_emulate || gpu && paper.wants_gpu()) {
+        (Some(name), _) => Some(name.clone()),
+        (None, true) => None,
+        (None, false) => Some(paper.model().to_owned()),
+    }
+}
+
+/// Runs the command.
+pub fn run(command: &Command, choice: &Choice) -> Result<()> {
+    if command.no_emulate && choice.emulate.is_some() {
+        return Err(
+            wattlock_door::Error::Usage("--emulate and --no-emulate exclude each other".into()).into()
+        );
+    }
+    let gpu = setup::gpu().is_ok();
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let device = |paper| emulated(paper, command, choice, gpu);
+    let mut figures = Vec::new();
+    for paper in &command.paper.0 {
+        let machine = match (device(*paper), gpu) {
+            (Some(_), _) => "k20m",
+            (None, true) => "gpu",
+            (None, false) => "cpu",
+        };
+        figures.extend(grid(*paper, Extent { full: command.full, threads, machine })?);
+    }
+    if let Some(name) = &command.figure {
+        let known = figures.iter().flat_map(|figure| figure.names).copied().collect::<Vec<_>>().join(", ");
+        figures.retain(|figure| figure.names.contains(&name.as_str()));
+        if figures.is_empty() {
+            return Err(Error::option("FIGURE", format!("among {known}")).into());
+        }
+    }
+    for figure in &mut figures {
+        let nothing = device(figure.paper).is_none() && !gpu;
+        let own = figure.paper.name();
+        for point in &mut figure.points {
+            if nothing
+                && point.policy.is_some_and(|policy| policy == "offload" || policy == own)
+                && point.cannot.is_none()
+            {
+                point.cannot = Some("no accelerator on this machine, and none is emulated".to_owned());
+            }
+        }
+    }
+    if command.list {
+        return list(&figures);
+    }
+    measure(command, &figures, &device)
+}
+
+/// What the grid is, without running it.
+fn list(figures: &[Figure]) -> Result<()> {
+    let row = |figure: &Figure| {
+        let cannot = figure.points.iter().filter(|point| point.cannot.is_some()).count();
+        let cells = figure.points.iter().flat_map(|point| &point.cells);
+        vec![
+            figure.paper.name().to_owned(),
+            figure.names.join(" "),
+            figure.points.len().to_string(),
+            cannot.to_string(),
+            cells.filter(|cell| cell.published.is_some()).count().to_string(),
+            figure.title.to_owned(),
+        ]
+    };
+    let header = ["paper", "figures", "points", "cannot run here", "published cells", "about"];
+    put!("{}", text::table(&header, &figures.iter().map(row).collect::<Vec<_>>()));
+    say!("");
+    for figure in figures {
+        for point in &figure.points {
+            let why = point.cannot.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            say!(
+                "{} {} {} {} {}{why}",
+                figure.paper.name(),
+                figure.id(),
+                point.door,
+                point.name(),
+                point.method
+            );
+        }
+    }
+    Ok(())
+}
+
+/// How a run ended.
+enum End {
+    Whole,
+    Interrupted,
+    /// The time of a default run is over; so many points are left.
+    Over(usize),
+    Failed(anyhow::Error),
+}
+
+fn measure(command: &Command, figures: &[Figure], device: &dyn Fn(Paper) -> Option<String>) -> Result<()> {
+    let bench = Bench {
+        program: command.bench.clone().map_or_else(bench::beside, Ok)?,
+        seconds: if command.full { 3.0 } else { 1.0 },
+        rounds: if command.full { 5 } else { 2 },
+        meter: command.meter_command.clone(),
+    };
+    let identity = identity(command, device);
+    let path =
+        command.csv.clone().unwrap_or_else(|| format!("reproduce-{}.csv", name(&command.paper.0)).into());
+    // What takes minutes must not end with a page that has no place.
+    let report = command
+        .report
+        .as_ref()
+        .map(|path| Document::begin(path, true).with_context(|| wattlock_door::one_line(path)));
+    let report = report.transpose()?;
+    let (kept, lines) = Kept::open(&path, command.resume, &identity)?;
+    let mut run =
+        Run { command, bench, identity, kept, lines, begun: Instant::now(), spent: Duration::ZERO, ran: 0 };
+    let end = run.all(figures, device);
+    let Run { lines, identity, .. } = run;
+    let outcome = Outcome { figures, lines: &lines, commit: &identity.commit, machine: &identity.machine };
+    let tally = figures.iter().map(|figure| outcome.tally(figure)).fold([0; 4], |mut sum, one| {
+        sum.iter_mut().zip(one).for_each(|(sum, one)| *sum += one);
+        sum
+    });
+    let remark = match &end {
+        End::Whole => None,
+        End::Interrupted => Some("The run was interrupted: --resume goes on.".to_owned()),
+        End::Over(left) => {
+            Some(format!("A default run ends within ten minutes: {left} points are left, --resume goes on."))
+        }
+        End::Failed(error) => Some(format!("The run ended early: {error:#}")),
+    };
+    // A page that has no room must not hide why the run ended.
+    let written =
+        report.map_or(Ok(()), |report| Ok(report.write(page::page(&outcome, remark.as_deref()).as_bytes())?));
+    let drawn = command.pictures.as_ref().map_or(Ok(()), |folder| pictures(folder, &outcome));
+    let shown = if command.json { json(&lines) } else { tables(&outcome) };
+    if let Some(calm) = outcome.calm() {
+        eprintln!("wattlock: {calm}");
+    }
+    if let (Some(remark), End::Whole | End::Over(_)) = (&remark, &end) {
+        eprintln!("wattlock: {remark}");
+    }
+    match end {
+        End::Failed(error) => return Err(error),
+        End::Interrupted => return Err(wattlock_door::Error::Interrupted.into()),
+        End::Whole | End::Over(_) => {}
+    }
+    written.and(drawn).and(shown)?;
+    if !command.json {
+        let page =
+            command.report.as_ref().map_or_else(String::new, |path| format!(", page: {}", path.display()));
+        say!("lines: {}{page}", path.display());
+    }
+    match tally {
+        [_, _, 0, _] => Ok(()),
+        [measured, cannot, failed, _] => {
+            bail!(
+                "{failed} of {} points failed: the column `failed` of {} says why",
+                measured + cannot + failed,
+                path.display()
+            )
+        }
+    }
+}
+
+/// `qweb`, or `all`.
+fn name(papers: &[Paper]) -> &'static str {
+    match papers {
+        [one] => one.name(),
+        _ => "all",
+    }
+}
+
+fn identity(command: &Command, device: &dyn Fn(Paper) -> Option<String>) -> Identity {
+    let key = MachineKey::here(&[]);
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let devices: Vec<String> =
+        command.paper.0.iter().map(|paper| device(*paper).unwrap_or_else(|| "none".into())).collect();
+    let grid = format!(
+        "{} {} {}, emulated {}{}",
+        name(&command.paper.0),
+        command.figure.as_deref().unwrap_or("all figures"),
+        if command.full { "full" } else { "default" },
+        devices.join(" "),
+        if command.meter_command.is_some() { ", outside meter" } else { "" }
+    );
+    Identity {
+        commit: env!("WATTLOCK_COMMIT").to_owned(),
+        machine: format!("{}, microcode {}, {threads} hardware threads", key.cpu, key.microcode),
+        grid,
+    }
+}
+
+struct Run<'a> {
+    command: &'a Command,
+    bench: Bench,
+    identity: Identity,
+    kept: Kept,
+    lines: Vec<Line>,
+    begun: Instant,
+    /// What points took that ran now, and how many they are.
+    spent: Duration,
+    ran: u32,
+}
+
+impl Run<'_> {
+    /// Every point that is not in the file yet.
+    fn all(&mut self, figures: &[Figure], device: &dyn Fn(Paper) -> Option<String>) -> End {
+        let all = || figures.iter().flat_map(|figure| figure.points.iter().map(move |point| (figure, point)));
+        let done: std::collections::BTreeSet<[String; 5]> =
+            self.lines.iter().map(|line| line.key().map(str::to_owned)).collect();
+        let left: Vec<(&Figure, &Point)> =
+            all().filter(|(figure, point)| !done.contains(&page::key(figure, point))).collect();
+        let total = all().count();
+        for (at, (figure, point)) in left.iter().enumerate() {
+            if INTERRUPTED.load(Ordering::SeqCst) {
+                return End::Interrupted;
+            }
+            let rest = DEFAULT_TIME.saturating_sub(self.begun.elapsed());
+            if !self.command.full && rest.is_zero() {
+                return End::Over(left.len() - at);
+            }
+            let outcome = match &point.cannot {
+                Some(why) => bench::Outcome::Cannot(why.clone(), String::new()),
+                None => {
+                    let run = left[at..].iter().filter(|(_, point)| point.cannot.is_none()).count();
+                    eprintln!(
+                        "wattlock: {} of {total}, {} {} {} {}; {}",
+                        total - left.len() + at + 1,
+                        figure.paper.name(),
+                        figure.id(),
+                        point.name(),
+                        point.method,
+                        self.time_left(run)
+                    );
+                    match self.one(point, device(figure.paper), rest) {
+                        Ok(outcome) => outcome,
+                        Err(error) => return End::Failed(error),
+                    }
+                }
+            };
+            let lines = match outcome {
+                bench::Outcome::Interrupted => return End::Interrupted,
+                outcome => self.lines_of(figure, point, outcome),
+            };
+            if let Some(why) = lines.iter().map(|line| &line.failed).find(|why| !why.is_empty()) {
+                eprintln!("wattlock: failed: {why}");
+            }
+            if let Err(error) = self.kept.add(&lines) {
+                return End::Failed(error);
+            }
+            self.lines.extend(lines);
+        }
+        End::Whole
+    }
+
+    fn one(&mut self, point: &Point, device: Option<String>, rest: Duration) -> Result<bench::Outcome> {
+        let limit = Duration::from_secs_f64(self.command.limit.unwrap_or(if self.command.full {
+            1800.0
+        } else {
+            60.0
+        }));
+        // The stream's door has machines of its own.
+        let device = device.filter(|_| point.uses_device && point.door != "stream");
+        let begun = Instant::now();
+        let outcome = self.bench.measure(
+            point,
+            device.as_deref(),
+            if self.command.full { limit } else { limit.min(rest) },
+        );
+        self.spent += begun.elapsed();
+        self.ran += 1;
+        outcome
+    }
+
+    /// In words, by what points took so far.
+    fn time_left(&self, points: usize) -> String {
+        if self.ran == 0 {
+            return format!("{points} points left");
+        }
+        let seconds = self.spent.as_secs_f64() / f64::from(self.ran) * points as f64;
+        match (seconds / 60.0).ceil() {
+            minutes if minutes > 1.0 => format!("about {minutes:.0} minutes left"),
+            _ => "about a minute left".to_owned(),
+        }
+    }
+
+    /// The device that an earlier point of the same door had and this one has not.
+    fn lost(&self, point: &Point, measured: &Measured) -> Option<String> {
+        let none = |device: &str| matches!(device, "" | "none");
+        if !point.uses_device || !none(&measured.device) {
+            return None;
+        }
+        let before = self.lines.iter().rev().find(|line| {
+            line.door == point.door
+                && line.method == point.method
+                && line.value.is_some()
+                && !none(&line.device)
+        })?;
+        Some(format!("the device is lost: points before this one had {}", before.device))
+    }
+
+    fn lines_of(&self, figure: &Figure, point: &Point, outcome: bench::Outcome) -> Vec<Line> {
+        let [paper, id, door, name, method] = page::key(figure, point);
+        let Identity { commit, machine, grid } = self.identity.clone();
+        let empty = Line {
+            schema: SCHEMA,
+            commit,
+            machine,
+            grid,
+            paper,
+            figure: id,
+            door,
+            point: name,
+            method,
+            ..Line::default()
+        };
+        let lost = match &outcome {
+            bench::Outcome::Measured(measured, _) => self.lost(point, measured),
+            _ => None,
+        };
+        let outcome = lost.map_or(outcome, bench::Outcome::Failed);
+        let mut lines = match outcome {
+            bench::Outcome::Measured(measured, given) => {
+                measured_lines(figure, point, &empty, &measured, &given)
+            }
+            bench::Outcome::Cannot(cannot, given) => reasons(figure, point, &Line { cannot, given, ..empty }),
+            bench::Outcome::Failed(failed) => reasons(figure, point, &Line { failed, ..empty }),
+            bench::Outcome::Interrupted => Vec::new(),
+        };
+        let count = lines.len() as u32;
+        lines.iter_mut().for_each(|line| line.lines = count);
+        lines
+    }
+}
+
+/// A line for each quantity: those of the figure first.
+fn measured_lines(
+    figure: &Figure,
+    point: &Point,
+    empty: &Line,
+    measured: &Measured,
+    given: &str,
+) -> Vec<Line> {
+    let mut figures: BTreeMap<&str, bench::Figure> =
+        measured.figures.iter().map(|(name, figure)| (name.as_str(), figure.clone())).collect();
+    if let Some(joules) = &measured.joules {
+        let value = 1.0 / joules.value;
+        let unit = format!("{}/J", joules.per);
+        figures.insert(PER_JOULE, bench::Figure { value, low: value, high: value, unit, rounds: 1 });
+    }
+    let mut mine =
+        figure.quantities.iter().filter_map(|quantity| Some((quantity, figures.get(quantity.name)?)));
+    let wrong = match mine.clone().next() {
+        None => Some(format!("the answer has no {}", figure.quantities[0].name)),
+        Some(_) => {
+            mine.find(|(quantity, found)| quantity.name != PER_JOULE && quantity.unit != found.unit).map(
+                |(quantity, found)| format!("{} is in {}, not {}", quantity.name, found.unit, quantity.unit),
+            )
+        }
+    };
+    if let Some(failed) = wrong {
+        return reasons(figure, point, &Line { failed, given: given.to_owned(), ..empty.clone() });
+    }
+    let known: Vec<&str> = figure.quantities.iter().map(|quantity| quantity.name).collect();
+    let rest = figures.keys().copied().filter(|name| !known.contains(name));
+    let names: Vec<&str> = known.iter().copied().chain(rest).collect();
+    let line = |name: &str| {
+        let found = figures.get(name)?;
+        let quantity = figure.quantities.iter().find(|quantity| quantity.name == name);
+        // A figure in another unit has nothing beside it.
+        let alike = quantity.is_some_and(|quantity| quantity.unit == found.unit);
+        let cell = point.cell(name).filter(|_| alike);
+        let joules = measured.joules.as_ref();
+        let word = |of: fn(&bench::Joules) -> &String| joules.map(of).cloned().unwrap_or_default();
+        Some(Line {
+            quantity: name.to_owned(),
+            unit: found.unit.clone(),
+            published: cell.and_then(|cell| cell.published),
+            simulated: cell.and_then(|cell| cell.simulated),
+            value: Some(found.value),
+            low: Some(found.low),
+            high: Some(found.high),
+            rounds: Some(f64::from(found.rounds)),
+            device: measured.device.clone(),
+            busy: measured.busy,
+            joules: joules.map(|joules| joules.value),
+            per: word(|joules| &joules.per),
+            word: word(|joules| &joules.word),
+            domain: word(|joules| &joules.domain),
+            given: given.to_owned(),
+            engines: measured.engines.join("; "),
+            ..empty.clone()
+        })
+    };
+    names.into_iter().filter_map(line).collect()
+}
+
+/// A line for each quantity that something stands beside, with the reason in place of a figure.
+fn reasons(figure: &Figure, point: &Point, why: &Line) -> Vec<Line> {
+    let first = figure.quantities[0].name;
+    let known = figure
+        .quantities
+        .iter()
+        .filter(|quantity| quantity.name == first || point.cell(quantity.name).is_some());
+    let line = |quantity: &grid::Quantity| {
+        let cell = point.cell(quantity.name);
+        Line {
+            quantity: quantity.name.to_owned(),
+            unit: quantity.unit.to_owned(),
+            published: cell.and_then(|cell| cell.published),
+            simulated: cell.and_then(|cell| cell.simulated),
+            ..why.clone()
+        }
+    };
+    known.map(line).collect()
+}
+
+fn json(lines: &[Line]) -> Result<()> {
+    for line in lines {
+        say!("{}", serde_json::to_string(line)?);
+    }
+    Ok(())
+}
+
+fn tables(outcome: &Outcome<'_>) -> Result<()> {
+    for figure in outcome.figures {
+        say!(
+            "{} {}: {} ({})",
+            figure.paper.name(),
+            figure.names.join(", "),
+            figure.title,
+            outcome.word(figure)
+        );
+        put!("{}", text::table(&Outcome::HEADER, &outcome.rows(figure, false)));
+        let findings = outcome.findings(figure);
+        if !findings.is_empty() {
+            say!("");
+            put!("{}", text::table(&page::COUNTED, &page::counted(&findings)));
+        }
+        say!("");
+    }
+    Ok(())
+}
+
+/// One picture a paper: of the first figure that has something to draw.
+fn pictures(folder: &std::path::Path, outcome: &Outcome<'_>) -> Result<()> {
+    let mut papers: Vec<Paper> = outcome.figures.iter().map(|figure| figure.paper).collect();
+    papers.dedup();
+    for paper in papers {
+        let mut figures = outcome.figures.iter().filter(|figure| figure.paper == paper);
+        let Some(drawn) = figures.find_map(|figure| page::picture(outcome, figure)) else { continue };
+        let path = folder.join(format!("reproduce-{}.svg", paper.name()));
+        let shown = || wattlock_door::one_line(&path);
+        Document::begin(&path, true).with_context(shown)?.write(drawn.as_bytes()).with_context(shown)?;
+    }
+    Ok(())
+}
