@@ -45,6 +45,12 @@ pub fn new_key(path: &Path) -> Result<String> {
     Ok(identity.to_public().to_string())
 }
 
+/// The recipient of the identity in a file of [`new_key`]'s.
+pub fn recipient_of(path: &Path) -> Result<String> {
+    let identity = std::fs::read_to_string(path)?.trim().parse::<age::x25519::Identity>();
+    Ok(identity.map_err(anyhow::Error::msg)?.to_public().to_string())
+}
+
 /// One thing that is timed.
 struct Contestant {
     /// For people, and for programs.
@@ -298,7 +304,7 @@ fn run_once(command: &[&str]) -> Result<()> {
 }
 
 /// Bytes that no storage can shrink: AES-CTR under a random key.
-fn write_random(path: &Path, size: usize) -> Result<()> {
+pub fn write_random(path: &Path, size: usize) -> Result<()> {
     let mut seed = [0; 48];
     File::open("/dev/urandom")?.read_exact(&mut seed)?;
     let (key, nonce) = seed.split_at(32);

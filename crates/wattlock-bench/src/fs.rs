@@ -5,18 +5,22 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use rustix::fs::Advice;
 
-use super::files::new_key;
+use super::files::{new_key, recipient_of};
 use super::machine_line;
 use super::pair::{self, Better, Gain};
 use super::record::{By, Record, Row, version_of};
+use super::tended::{Next, Tended};
+use wattlock_shell::INTERRUPTED;
 use wattlock_shell::joules::peak_memory;
+use wattlock_shell::process::cpu_of;
 use wattlock_shell::text;
 
 /// How long a file system may take to appear.
@@ -191,67 +195,116 @@ fn shell(place: &Place<'_>, script: &str) -> Result<()> {
     Ok(())
 }
 
-/// One file system.
-struct Contestant {
+/// A file system that a program serves. It is unmounted, and its program ends, when this value does.
+pub struct Mount {
     name: String,
     command: Vec<String>,
-    mount: PathBuf,
-    served: Option<Child>,
-    /// Seconds and processor seconds of the current workload.
-    seconds: Vec<f64>,
-    cpu: Vec<f64>,
+    /// Where its files are shown.
+    pub at: PathBuf,
+    served: Option<Tended>,
     peak: u64,
 }
 
-impl Contestant {
-    fn start(&mut self) -> Result<()> {
-        let outside = device(self.mount.parent().unwrap_or(&self.mount))?;
-        let child = Command::new(&self.command[0])
-            .args(&self.command[1..])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .with_context(|| self.command[0].clone())?;
-        let child = self.served.insert(child);
-        let begun = Instant::now();
-        while device(&self.mount).ok().is_none_or(|now| now == outside) {
-            if let Some(status) = child.try_wait()? {
-                bail!("{}: {status}", self.name);
+impl Mount {
+    fn new(name: String, command: Vec<String>, at: PathBuf) -> Mount {
+        Mount { name, command, at, served: None, peak: 0 }
+    }
+
+    /// Mounts it, and waits until it is there.
+    ///
+    /// # Errors
+    /// It ends or does not appear; its last words are quoted.
+    pub fn start(&mut self) -> Result<()> {
+        let outside = device(self.at.parent().unwrap_or(&self.at))?;
+        let mut command = Command::new(&self.command[0]);
+        let program = self.served.insert(Tended::start(command.args(&self.command[1..]))?);
+        let (begun, mut said) = (Instant::now(), String::new());
+        while device(&self.at).ok().is_none_or(|now| now == outside) {
+            match program.next(Duration::from_millis(10))? {
+                Next::Line(line) => said = line.text,
+                Next::Quiet => {}
+                // One may close its outputs and serve.
+                Next::End if program.runs()? => std::thread::sleep(Duration::from_millis(10)),
+                Next::End => bail!("{}: {}: {said}", self.name, program.wait()?),
             }
-            ensure!(begun.elapsed() < APPEAR, "{} does not mount", self.name);
-            std::thread::sleep(Duration::from_millis(10));
+            ensure!(begun.elapsed() < APPEAR, "{} does not mount: {said}", self.name);
         }
         Ok(())
     }
 
-    fn stop(&mut self) {
-        let peak = self.served.as_ref().and_then(|child| peak_memory(&child.id().to_string()));
-        self.peak = self.peak.max(peak.unwrap_or(0));
+    /// Unmounts it, and waits for its program.
+    pub fn stop(&mut self) {
+        let Some(mut program) = self.served.take() else { return };
+        self.peak = self.peak.max(peak_memory(&program.id().to_string()).unwrap_or(0));
         let begun = Instant::now();
-        while wattlock_mount::unmount(&self.mount, begun.elapsed() > APPEAR / 2).is_err() {
-            if begun.elapsed() > APPEAR {
+        while wattlock_mount::unmount(&self.at, begun.elapsed() > APPEAR / 2).is_err() {
+            if begun.elapsed() > APPEAR || !program.runs().unwrap_or(false) {
                 break;
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        if let Some(mut child) = self.served.take() {
-            let _ = child.wait();
-        }
+        // It writes what is left; one that does not end is told to.
+        let _ = program.wait();
     }
 
+    /// The number of the program that serves it; 0 if it is not mounted.
+    pub fn program(&self) -> u32 {
+        self.served.as_ref().map_or(0, Tended::id)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A volume of ours in a folder, made and not mounted; `more` goes to `wattlock mount`.
+///
+/// # Errors
+/// It cannot be made.
+pub fn volume(folder: &Path, number: usize, chunk: usize, more: &[String]) -> Result<Mount> {
+    let own = wattlock_shell::program::wattlock()?.display().to_string();
+    let key = folder.join("key.txt");
+    let recipient = match key.exists() {
+        true => recipient_of(&key)?,
+        false => new_key(&key)?,
+    };
+    let [back, at] = ["back", "mount"].map(|what| folder.join(format!("{what}{number}")));
+    for made in [&back, &at] {
+        std::fs::create_dir_all(made)?;
+    }
+    let [key, back, shown] = [&key, &back, &at].map(|path| path.display().to_string());
+    let chunk_of = format!("{}K", chunk >> 10);
+    quiet(&[&*own, "fs", "init", "-r", &recipient, "--chunk", &chunk_of, &back].map(str::to_owned))?;
+    let first = [&*own, "mount", "--foreground", "-i", &key].map(str::to_owned);
+    let command = [&first[..], more, &[back, shown]].concat();
+    Ok(Mount::new(format!("wattlock {}", text::bytes(chunk as u64)), command, at))
+}
+
+/// One file system and what it took.
+struct Contestant {
+    mount: Mount,
+    /// Seconds and processor seconds of the current workload.
+    seconds: Vec<f64>,
+    cpu: Vec<f64>,
+}
+
+impl Contestant {
     fn time(&mut self, workload: &Workload, tar: &Path, size: usize, counts: bool) -> Result<()> {
+        ensure!(!INTERRUPTED.load(Ordering::SeqCst), wattlock_door::Error::Interrupted);
         if workload.fresh {
-            self.stop();
-            self.start()?;
+            self.mount.stop();
+            self.mount.start()?;
         }
-        let mount = self.mount.clone();
-        let place = Place { mount: &mount, tar, size };
-        (workload.before)(&place).with_context(|| format!("{} before {}", self.name, workload.name))?;
-        let process = self.served.as_ref().map_or(0, Child::id);
-        let (begun, before) = (Instant::now(), cpu_s(process)?);
-        (workload.work)(&place).with_context(|| format!("{}: {}", self.name, workload.name))?;
-        let (seconds, cpu) = (begun.elapsed().as_secs_f64(), cpu_s(process)? - before);
+        let place = Place { mount: &self.mount.at, tar, size };
+        let name = &self.mount.name;
+        (workload.before)(&place).with_context(|| format!("{name} before {}", workload.name))?;
+        let process = self.mount.program();
+        let (begun, before) = (Instant::now(), cpu_of(process)?);
+        (workload.work)(&place).with_context(|| format!("{name}: {}", workload.name))?;
+        let (seconds, cpu) =
+            (begun.elapsed().as_secs_f64(), (cpu_of(process)?.saturating_sub(before)).as_secs_f64());
         if counts {
             self.seconds.push(seconds);
             self.cpu.push(cpu);
@@ -260,25 +313,9 @@ impl Contestant {
     }
 }
 
-impl Drop for Contestant {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
 fn device(path: &Path) -> std::io::Result<u64> {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(path).map(|metadata| metadata.dev())
-}
-
-/// Processor time of a process's threads, to the nanosecond.
-fn cpu_s(process: u32) -> Result<f64> {
-    let mut nanos = 0_u64;
-    for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
-        let text = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
-        nanos += text.split(' ').next().and_then(|first| first.parse::<u64>().ok()).unwrap_or(0);
-    }
-    Ok(nanos as f64 / 1e9)
 }
 
 /// Runs the benchmark.
@@ -288,10 +325,10 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
     let tar = folder.path().join("tree.tar");
     make_tar(folder.path(), &tar)?;
     for contestant in &mut all {
-        contestant.start()?;
+        contestant.mount.start()?;
     }
-    let peer = all.iter().position(|one| one.name == "gocryptfs");
-    let plain = all.iter().position(|one| one.name == "plain layer");
+    let peer = all.iter().position(|one| one.mount.name == "gocryptfs");
+    let plain = all.iter().position(|one| one.mount.name == "plain layer");
     let mut cells = Vec::new();
     let wanted = |name: &str| settings.only.is_empty() || settings.only.iter().any(|only| only == name);
     for workload in WORKLOADS {
@@ -306,8 +343,7 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
             record.remark(&format!("{}, round {round} of {rounds}", workload.name));
             for contestant in &mut all {
                 if removes && round > 0 {
-                    let mount = contestant.mount.clone();
-                    untar(&Place { mount: &mount, tar: &tar, size: settings.size })?;
+                    untar(&Place { mount: &contestant.mount.at, tar: &tar, size: settings.size })?;
                 }
                 contestant.time(workload, &tar, settings.size, round > 0)?;
             }
@@ -334,7 +370,7 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
         }
     }
     for contestant in &mut all {
-        contestant.stop();
+        contestant.mount.stop();
     }
     if record.shows() {
         let (size, dir) = (text::bytes(settings.size as u64), settings.dir.display());
@@ -343,7 +379,8 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
             ["workload", "file system", "time", "CPU", "gocryptfs", "by CPU", "plain layer", "by CPU"];
         put!("{}", text::table(&header, &cells));
         for contestant in &all {
-            say!("peak memory of {}: {}", contestant.name, text::bytes(contestant.peak));
+            let Mount { name, peak, .. } = &contestant.mount;
+            say!("peak memory of {name}: {}", text::bytes(*peak));
         }
         say!(
             "CPU is that of the process that serves the mount; the others' columns say how many times as fast"
@@ -354,7 +391,7 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
 }
 
 fn row(contestant: &Contestant, workload: &str, size: usize, gains: [Option<Gain>; 4]) -> Row {
-    let name = format!("{workload} {}", contestant.name);
+    let name = format!("{workload} {}", contestant.mount.name);
     let alone = (pair::median(contestant.seconds.clone()), contestant.seconds.len());
     Row::beside("fs", &name, "s", By::Time, (gains[0], "gocryptfs"), alone)
         .param("bytes", size as u64)
@@ -367,7 +404,7 @@ fn row(contestant: &Contestant, workload: &str, size: usize, gains: [Option<Gain
 fn line(contestant: &Contestant, workload: &str, gains: [Option<Gain>; 4]) -> Vec<String> {
     let mut cells = vec![
         workload.to_owned(),
-        contestant.name.clone(),
+        contestant.mount.name.clone(),
         format!("{:.3} s", pair::median(contestant.seconds.clone())),
         format!("{:.3} s", pair::median(contestant.cpu.clone())),
     ];
@@ -377,27 +414,25 @@ fn line(contestant: &Contestant, workload: &str, gains: [Option<Gain>; 4]) -> Ve
 
 /// Every file system, made and not mounted.
 fn contestants(settings: &Settings, folder: &Path, record: &mut Record) -> Result<Vec<Contestant>> {
-    let own = wattlock_shell::program::wattlock()?;
     let mut all = Vec::new();
-    let mut add = |name: String, number: usize, command: &dyn Fn(&str, &str) -> Vec<String>| -> Result<()> {
-        let at = |what: &str| folder.join(format!("{what}{number}"));
-        let (back, mount) = (at("back"), at("mount"));
-        for made in [&back, &mount] {
+    let mut add = |mount: Mount| all.push(Contestant { mount, seconds: Vec::new(), cpu: Vec::new() });
+    let foreign = |name: &str, number: usize, program: &[&str]| -> Result<Mount> {
+        let [back, at] = ["back", "mount"].map(|what| folder.join(format!("{what}{number}")));
+        for made in [&back, &at] {
             std::fs::create_dir_all(made)?;
         }
-        let command = command(&back.display().to_string(), &mount.display().to_string());
-        let (seconds, cpu) = (Vec::new(), Vec::new());
-        all.push(Contestant { name, command, mount, served: None, seconds, cpu, peak: 0 });
-        Ok(())
+        let places = [&back, &at].map(|path| path.display().to_string());
+        let command = program.iter().map(|word| (*word).to_owned()).chain(places).collect();
+        Ok(Mount::new(name.to_owned(), command, at))
     };
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let own = wattlock_shell::program::wattlock()?;
     let beside = own.parent().map(|folder| folder.join("examples/plain"));
     // An installed program is run from the repository.
     let built = beside.into_iter().chain([PathBuf::from(PLAIN)]).find(|path| path.is_file());
     match settings.plain.clone().or(built) {
         Some(plain) => {
-            let plain = std::path::absolute(plain)?;
-            add("plain layer".into(), 0, &|back, mount| words(&[&plain.display().to_string(), back, mount]))?;
+            let plain = std::path::absolute(plain)?.display().to_string();
+            add(foreign("plain layer", 0, &[&plain])?);
         }
         None => {
             eprintln!("wattlock: no plain layer: build it in the repository ({BUILD}), or name it (--plain)")
@@ -407,23 +442,12 @@ fn contestants(settings: &Settings, folder: &Path, record: &mut Record) -> Resul
         record.peer("gocryptfs", &version);
         let pass = folder.join("pass.txt").display().to_string();
         std::fs::write(&pass, "a passphrase\n")?;
-        add("gocryptfs".into(), 1, &|back, mount| {
-            words(&["gocryptfs", "-q", "-fg", "-nosyslog", "-passfile", &pass, back, mount])
-        })?;
+        add(foreign("gocryptfs", 1, &["gocryptfs", "-q", "-fg", "-nosyslog", "-passfile", &pass])?);
         let back = folder.join("back1").display().to_string();
-        quiet(&words(&["gocryptfs", "-q", "-init", "-scryptn", "10", "-passfile", &pass, &back]))?;
+        quiet(&["gocryptfs", "-q", "-init", "-scryptn", "10", "-passfile", &pass, &back].map(str::to_owned))?;
     }
-    let key = folder.join("key.txt").display().to_string();
-    let recipient = new_key(Path::new(&key))?;
-    let own = own.display().to_string();
     for (number, chunk) in settings.chunk.iter().enumerate() {
-        let name = format!("wattlock {}", text::bytes(*chunk as u64));
-        add(name, number + 2, &|back, mount| {
-            words(&[&own, "mount", "--foreground", "-i", &key, back, mount])
-        })?;
-        let back = folder.join(format!("back{}", number + 2)).display().to_string();
-        let chunk = format!("{}K", chunk >> 10);
-        quiet(&words(&[&own, "fs", "init", "-r", &recipient, "--chunk", &chunk, &back]))?;
+        add(volume(folder, number + 2, *chunk, &[])?);
     }
     Ok(all)
 }

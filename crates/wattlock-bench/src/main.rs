@@ -23,10 +23,13 @@ mod lanes;
 mod lanes;
 mod libcrypto;
 mod pair;
+mod point;
 mod record;
 mod serve;
 mod start;
 mod stream;
+mod tally;
+mod tended;
 #[cfg(target_arch = "x86_64")]
 mod through;
 
@@ -121,6 +124,8 @@ enum What {
     Stream(stream::Settings),
     /// HTTPS by the installed nginx, with Wattlock and without
     Https(https::Settings),
+    /// One point of an experiment through a real door, by any method: one line of JSON
+    Point(point::Settings),
 }
 
 /// Runs the command.
@@ -138,6 +143,11 @@ fn run(command: &Command, choice: &Choice) -> Result<()> {
         Some(What::Lanes(settings)) => lanes::run(settings, record),
         Some(What::Stream(settings)) => stream::run(settings, record),
         Some(What::Https(settings)) => https::run(settings, choice, record),
+        Some(What::Point(_)) if command.json.is_some() => Err(wattlock_door::Error::Usage(
+            "--json does nothing for `wattlock bench point`: leave it out".to_owned(),
+        )
+        .into()),
+        Some(What::Point(settings)) => point::run(settings, choice),
     }
 }
 
@@ -146,7 +156,15 @@ impl Command {
     fn cleans_up(&self) -> bool {
         let what = self.what.as_ref();
         what.is_some_and(|what| {
-            matches!(what, What::Https(_) | What::Compress(_) | What::Fs(_) | What::Gpu(_) | What::Stream(_))
+            matches!(
+                what,
+                What::Https(_)
+                    | What::Compress(_)
+                    | What::Fs(_)
+                    | What::Gpu(_)
+                    | What::Stream(_)
+                    | What::Point(_)
+            )
         })
     }
 }

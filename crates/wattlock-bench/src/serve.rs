@@ -12,10 +12,11 @@ use wattlock_shell::text;
 use crate::https::client::{self, Load, TLS12, TLS13, Tally};
 use crate::https::groups::Group;
 use crate::https::rows::Measure;
-use crate::https::{Sides, done, engines, in_turn, name_peers, pin, stock_name};
+use crate::https::{Sides, done, in_turn, name_peers, pin, stock_name};
 use crate::machine_line;
 use crate::pair::{self, Gain};
 use crate::record::Record;
+use crate::tally::engines;
 
 /// Connections at once in a comparison.
 const CONNECTIONS: usize = 64;
@@ -69,7 +70,16 @@ fn compare(
         let once = |server: &Server| {
             let (address, config) = (server.addresses[0], config.clone());
             let (config, head) = (Some(config), "");
-            let load = Load { address, config, other: None, connections: CONNECTIONS, paths, head, time };
+            let load = Load {
+                address,
+                config,
+                other: None,
+                connections: CONNECTIONS,
+                paths,
+                stays: true,
+                head,
+                time,
+            };
             client::drive(&load, &|| server.cpu()).context(what)
         };
         eprintln!("wattlock: {what}");

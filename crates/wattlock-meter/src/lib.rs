@@ -24,6 +24,7 @@ mod meter;
 mod model;
 #[cfg(feature = "nvml")]
 mod nvml;
+mod outside;
 mod perf;
 mod powercap;
 mod reading;
@@ -36,6 +37,7 @@ pub use meter::{EVERY_NS, FindBoards, Meter, Places};
 pub use model::{Model, ModelError, Rung, Ticks};
 #[cfg(feature = "nvml")]
 pub use nvml::boards;
+pub use outside::{Nonsense, Outside};
 pub use perf::{Events, Kernel};
 pub use reading::{Above, Reading, Total};
 pub use sensor::{About, Gone, Measures, Sensor};

@@ -352,6 +352,12 @@ impl Ticks {
         let (busy, all) = (self.busy.saturating_sub(before.busy), self.all.saturating_sub(before.all));
         (all > 0).then(|| (busy as f64 / all as f64).min(1.0))
     }
+
+    /// The same without so many seconds of processor time, which are the caller's own.
+    pub fn others_since(self, before: Ticks, own_s: f64) -> Option<f64> {
+        let all = self.all.saturating_sub(before.all) as f64 / 100.0;
+        Some((self.since(before)? - own_s / all).max(0.0))
+    }
 }
 
 /// A model at work: sums its power over a window.
@@ -552,6 +558,8 @@ mod tests {
         let (before, after) = (ticks("cpu  10 0 0 10 0 0 0 0"), ticks("cpu  20 0 0 15 5 0 0 20"));
         assert_eq!(after.since(before), Some(0.25));
         assert_eq!(before.since(before), None);
+        assert_eq!(after.others_since(before, 0.0), Some(0.25));
+        assert_eq!(after.others_since(before, 1e3), Some(0.0));
         let waited_less = ticks("cpu  20 0 0 10 0 0 0 0").since(ticks("cpu  10 0 0 10 5 0 0 0"));
         assert_eq!(waited_less, Some(1.0));
         let nonsense = format!("cpu  {max} {max} {max} {max} {max}", max = u64::MAX);

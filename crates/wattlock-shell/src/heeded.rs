@@ -32,6 +32,7 @@ const HEEDED: &[(&str, &[&str])] = &[
     ("bench dispatch", EVERY),
     ("bench start", &["emulate"]),
     ("bench https", EVERY),
+    ("bench point", EVERY),
     // Its own `--policy` takes several, and published names.
     ("bench stream", &["policy"]),
     ("lab qweb", &["settings"]),

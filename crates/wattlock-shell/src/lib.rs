@@ -19,6 +19,7 @@ mod help;
 pub mod joules;
 pub mod nginx;
 pub mod parts;
+pub mod process;
 pub mod program;
 pub mod setup;
 pub mod svg;

@@ -232,6 +232,7 @@ impl Servers {
                 other: None,
                 connections,
                 paths: &paths,
+                stays: true,
                 head,
                 time,
             };

@@ -91,12 +91,21 @@ pub fn config(
     with_suites(version, groups, resume, default_suites())
 }
 
-/// The same with ECDHE-RSA-AES128-SHA alone, and no encrypt-then-MAC, which rustls never offers.
+/// The same with one suite alone. One with CBC goes without encrypt-then-MAC, which rustls never offers.
 ///
 /// # Errors
 /// As [`config`].
-pub fn cbc_config(groups: &[Group]) -> Result<Arc<ClientConfig>> {
-    with_suites(&TLS12, groups, false, super::cbc::suite().into_iter().collect())
+pub fn config_of(
+    version: &'static SupportedProtocolVersion,
+    groups: &[Group],
+    resume: bool,
+    suite: CipherSuite,
+) -> Result<Arc<ClientConfig>> {
+    let own = super::cbc::suite(suite);
+    let mut known = aws_lc_rs::ALL_CIPHER_SUITES.iter().copied();
+    let suite =
+        own.or_else(|| known.find(|one| one.suite() == suite)).context("no such cipher suite here")?;
+    with_suites(version, groups, resume, vec![suite])
 }
 
 fn default_suites() -> Vec<SupportedCipherSuite> {
@@ -136,12 +145,14 @@ pub struct Load<'a> {
     pub address: SocketAddr,
     /// How to talk to it; none: plain HTTP, and there must be paths.
     pub config: Option<Arc<ClientConfig>>,
-    /// Every so many connections use these settings instead: for a share of handshakes that resume nothing.
-    pub other: Option<(u64, Arc<ClientConfig>)>,
+    /// This share of connections use these settings instead: for handshakes that resume nothing.
+    pub other: Option<(f64, Arc<ClientConfig>)>,
     /// Connections at once.
     pub connections: usize,
-    /// Paths to request in turn over connections that stay; empty: handshakes, and each connection is closed.
+    /// Paths to request in turn; empty: handshakes, and each connection is closed.
     pub paths: &'a [String],
+    /// Whether a connection stays for further requests.
+    pub stays: bool,
     /// Further lines of a request's head, each with its end.
     pub head: &'a str,
     /// How long to count.
@@ -165,7 +176,8 @@ pub struct Tally {
     pub wall: Duration,
     /// Processor time of the server meanwhile.
     pub cpu: Duration,
-    /// Nanoseconds from connecting to the end of the handshake, or from a request to the end of its response.
+    /// Nanoseconds from connecting to the end of the handshake, or from a request to the end of its response; from
+    /// connecting to that, if connections do not stay.
     pub latencies: Vec<u64>,
 }
 
@@ -217,7 +229,8 @@ pub fn drive(load: &Load<'_>, cpu: &dyn Fn() -> Result<Duration>) -> Result<Tall
             None if now - start >= WARM_UP => {
                 let failed = std::mem::take(&mut crowd.tally);
                 crowd.tally = Tally { failed: failed.failed, failure: failed.failure, ..Tally::default() };
-                counting = Some((now, cpu()?));
+                let before = cpu()?;
+                counting = Some((Instant::now(), before));
             }
             Some((since, before)) if now - since >= load.time => {
                 crowd.tally.cpu = cpu()?.saturating_sub(before);
@@ -226,7 +239,7 @@ pub fn drive(load: &Load<'_>, cpu: &dyn Fn() -> Result<Duration>) -> Result<Tall
             }
             _ => {}
         }
-        ensure!(!INTERRUPTED.load(Ordering::Relaxed), "interrupted");
+        ensure!(!INTERRUPTED.load(Ordering::Relaxed), wattlock_door::Error::Interrupted);
         if now - swept > Duration::from_secs(1) {
             swept = now;
             for (slot, connection) in slots.iter_mut().enumerate() {
@@ -304,7 +317,7 @@ impl Crowd<'_> {
     fn open(&mut self, slot: usize) -> Result<Connection> {
         let load = self.load;
         let config = match &load.other {
-            Some((each, other)) if self.opened.is_multiple_of(*each) => Some(other),
+            Some((share, other)) if is_of_share(self.opened, *share) => Some(other),
             _ => load.config.as_ref(),
         };
         self.opened += 1;
@@ -363,12 +376,11 @@ impl Crowd<'_> {
         }
     }
 
-    /// Takes bytes of the server in.
+    /// Takes bytes of the server in; `true` when the connection has done what it was for.
     fn take(&mut self, connection: &mut Connection, mut bytes: &[u8]) -> Result<bool, String> {
         while !bytes.is_empty() {
             let Some(tls) = &mut connection.tls else {
-                self.hear(connection, bytes)?;
-                return Ok(false);
+                return self.hear(connection, bytes);
             };
             tls.read_tls(&mut bytes).map_err(|error| error.to_string())?;
             tls.process_new_packets().map_err(|error| error.to_string())?;
@@ -380,8 +392,8 @@ impl Crowd<'_> {
                     self.ask(connection)?;
                 }
             }
-            if connection.shaken && !self.load.paths.is_empty() {
-                self.listen(connection)?;
+            if connection.shaken && !self.load.paths.is_empty() && self.listen(connection)? {
+                return Ok(true);
             }
         }
         Ok(connection.shaken && self.load.paths.is_empty() && self.shaken(connection)?)
@@ -408,7 +420,9 @@ impl Crowd<'_> {
         self.asked += 1;
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", self.load.head);
         connection.answer = Answer::default();
-        connection.since = Instant::now();
+        if self.load.stays {
+            connection.since = Instant::now();
+        }
         let written = match &mut connection.tls {
             Some(tls) => tls.writer().write_all(request.as_bytes()),
             None => connection.stream.write_all(request.as_bytes()),
@@ -416,30 +430,34 @@ impl Crowd<'_> {
         written.map_err(|error| error.to_string())
     }
 
-    /// Takes plain bytes of responses in, and asks anew after each whole one.
-    fn listen(&mut self, connection: &mut Connection) -> Result<(), String> {
+    /// Takes plain bytes of responses in. After each whole one it asks anew, or the connection has done its work.
+    fn listen(&mut self, connection: &mut Connection) -> Result<bool, String> {
         let mut plain = [0; 32 << 10];
         while let Some(tls) = &mut connection.tls {
             let read = match tls.reader().read(&mut plain) {
-                Ok(0) => return Ok(()),
+                Ok(0) => return Ok(false),
                 Ok(read) => read,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error.to_string()),
             };
-            self.hear(connection, &plain[..read])?;
+            if self.hear(connection, &plain[..read])? {
+                return Ok(true);
+            }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// The same, of one piece.
-    fn hear(&mut self, connection: &mut Connection, plain: &[u8]) -> Result<(), String> {
-        if let Some(body) = connection.answer.take(plain)? {
-            self.tally.done += 1;
-            self.tally.bytes += body;
-            self.tally.latencies.push(elapsed(connection.since));
-            self.ask(connection)?;
+    fn hear(&mut self, connection: &mut Connection, plain: &[u8]) -> Result<bool, String> {
+        let Some(body) = connection.answer.take(plain)? else { return Ok(false) };
+        self.tally.done += 1;
+        self.tally.bytes += body;
+        self.tally.latencies.push(elapsed(connection.since));
+        if !self.load.stays {
+            return Ok(true);
         }
-        Ok(())
+        self.ask(connection)?;
+        Ok(false)
     }
 }
 
@@ -549,6 +567,12 @@ fn whereabouts(connection: &Connection) -> &'static str {
     if connection.shaken { "" } else { ", in the handshake" }
 }
 
+/// Whether the connection of this number, from 0, is one of a share that is spread evenly; the first is.
+fn is_of_share(number: u64, share: f64) -> bool {
+    let up_to = |count: u64| (count as f64 * share).ceil();
+    up_to(number + 1) > up_to(number)
+}
+
 fn elapsed(since: Instant) -> u64 {
     since.elapsed().as_nanos().try_into().unwrap_or(u64::MAX)
 }
@@ -585,6 +609,16 @@ mod tests {
         };
         assert!(wrong("x\r\n").is_err() && wrong("0\r\n\r\nmore").is_err());
         assert_eq!(wrong("5\r\nhel"), Ok(None));
+    }
+
+    #[test]
+    fn a_share_of_connections_is_spread_evenly() {
+        for (share, of_100) in [(0.0, 0), (0.1, 10), (0.25, 25), (0.7, 70), (1.0, 100)] {
+            let count = |from: u64| (from..from + 100).filter(|one| is_of_share(*one, share)).count();
+            assert_eq!(count(0), of_100, "{share}");
+            assert!(count(1234).abs_diff(of_100) <= 1, "{share}");
+            assert_eq!(is_of_share(0, share), share > 0.0);
+        }
     }
 
     #[test]

@@ -6,13 +6,14 @@ pub mod client;
 pub mod groups;
 pub mod rows;
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use rustls::CipherSuite;
 use serde_json::json;
 use wattlock_shell::nginx::page;
 use wattlock_shell::nginx::place::{Nginx, Places};
@@ -25,6 +26,10 @@ use self::rows::{Measure, ROWS, Row};
 use super::machine_line;
 use super::pair::{self, Gain};
 use super::record::{By, Record, Row as Line};
+use super::tally::{Did, Done, engines};
+
+/// The suite of rows with CBC.
+const CBC: CipherSuite = CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA;
 
 /// Below this share of its core the worker was not what limited the rate.
 const FULL: f64 = 0.95;
@@ -215,7 +220,7 @@ impl Pair {
         let paths: Vec<String> = row.path.iter().map(|path| (*path).to_owned()).collect();
         let once = |server: &Server| {
             let fresh = match row.cbc {
-                true => client::cbc_config(row.groups)?,
+                true => client::config_of(row.version, row.groups, false, CBC)?,
                 false => client::config(row.version, row.groups, false)?,
             };
             let config =
@@ -223,9 +228,10 @@ impl Pair {
             let load = Load {
                 address: server.addresses[at],
                 config: Some(config),
-                other: row.resumed.then_some((10, fresh)),
+                other: row.resumed.then_some((0.1, fresh)),
                 connections: row.connections,
                 paths: &paths,
+                stays: true,
                 head: "",
                 time: std::time::Duration::from_secs_f64(settings.seconds),
             };
@@ -266,27 +272,11 @@ pub fn done(address: std::net::SocketAddr) -> Result<Done> {
     let word = |cell: &serde_json::Value, key: &str| cell[key].as_str().unwrap_or_default().to_owned();
     let count = |cell: &serde_json::Value, key: &str| cell[key].as_u64().unwrap_or(0);
     let cell = |cell| {
-        ((word(cell, "engine"), word(cell, "kind")), (count(cell, "requests"), count(cell, "batch_sum")))
+        let [requests, bytes, batches, timed, timed_ns] =
+            ["requests", "bytes", "batch_sum", "timed", "timed_ns"].map(|key| count(cell, key));
+        ((word(cell, "engine"), word(cell, "kind")), Did { requests, bytes, batches, timed, timed_ns })
     };
     Ok(cells.iter().map(cell).collect())
-}
-
-/// Requests and the sum of their batches' sizes, by engine and kind.
-pub type Done = BTreeMap<(String, String), (u64, u64)>;
-
-/// What was done between two looks, in words.
-pub fn engines(before: &Done, after: &Done) -> Vec<String> {
-    let since = |(place, (requests, batches)): (&(String, String), &(u64, u64))| {
-        let (old_requests, old_batches) = before.get(place).copied().unwrap_or_default();
-        let (requests, batches) =
-            (requests.saturating_sub(old_requests), batches.saturating_sub(old_batches));
-        let (engine, kind) = place;
-        // What is done inline is in no batch.
-        let mean = batches as f64 / requests.max(1) as f64;
-        let batch = if batches == 0 { String::new() } else { format!(" in batches of {mean:.1}") };
-        (requests > 0).then(|| format!("{engine} {kind} {requests}{batch}"))
-    };
-    after.iter().filter_map(since).collect()
 }
 
 /// An nginx with one worker, on a core if one is named.
@@ -300,7 +290,7 @@ pub fn one_worker(
     listeners: Vec<Listener>,
     core: Option<usize>,
 ) -> Result<Server> {
-    let plan = Plan { nginx, openssl, root, listeners, workers: 1, core, http2: false };
+    let plan = Plan { nginx, openssl, root, listeners, workers: 1, core, http2: false, more: String::new() };
     let server = Server::start(&plan)?;
     match &server.active {
         Some(Err(why)) => bail!("Wattlock's module is inactive: {why}"),
@@ -454,15 +444,6 @@ mod tests {
         assert_eq!(name(built), "nginx 1.22.1 + OpenSSL 3.0.19");
         let both = format!("{built} (running with OpenSSL 3.0.22 25 Aug 2026)");
         assert_eq!(name(&both), "nginx 1.22.1 + OpenSSL 3.0.22");
-    }
-
-    #[test]
-    fn only_what_was_done_meanwhile_counts() {
-        let done =
-            |requests, batches| Done::from([(("lanes".to_owned(), "rsa".to_owned()), (requests, batches))]);
-        assert_eq!(engines(&done(10, 80), &done(14, 112)), ["lanes rsa 4 in batches of 8.0"]);
-        assert_eq!(engines(&done(10, 0), &done(14, 0)), ["lanes rsa 4"]);
-        assert!(engines(&done(10, 80), &done(10, 80)).is_empty());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! The published programs also run on this machine ([`real`]).
 
 mod passage;
-mod real;
+pub mod real;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,13 +14,15 @@ use std::sync::atomic::Ordering;
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use serde_json::Value as Json;
+use wattlock::Runtime;
 use wattlock_clock::{Places, TREE};
 use wattlock_lab::papers::lecpaes::{self, published_figures};
 use wattlock_lab::papers::{k20m, velocity};
 use wattlock_lab::sim::stream::{Message, Station, pass};
 use wattlock_meter::Quality;
+use wattlock_policy::Policy;
 
-use self::passage::Passed;
+pub use self::passage::Passed;
 use super::machine_line;
 use super::record::{By, Record, Row};
 use wattlock_shell::INTERRUPTED;
@@ -71,7 +73,7 @@ fn checked_rules(text: &str) -> Result<String, String> {
 
 /// A machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Machine {
+pub enum Machine {
     /// Sixteen cores and a Tesla K20M with six clock pairs, as published; emulated
     K20m,
     /// This machine with its GPU
@@ -80,8 +82,9 @@ enum Machine {
     Cpu,
 }
 
+/// What encrypts, and at which clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Rule {
+pub enum Rule {
     /// One CPU thread
     Cs,
     /// All CPU threads
@@ -105,9 +108,12 @@ impl Rule {
     }
 }
 
+/// How fast messages come.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Velocity {
+pub enum Velocity {
+    /// Microseconds between two.
     Gap(f64),
+    /// A pattern.
     Pattern(velocity::Pattern),
 }
 
@@ -140,17 +146,51 @@ impl Settings {
     }
 
     fn messages(&self, velocity: Velocity) -> Vec<Message> {
-        match velocity {
+        velocity.messages(self.messages, self.seconds, self.seed)
+    }
+}
+
+impl Velocity {
+    /// So many messages with a gap, or those of so many seconds with a pattern.
+    pub fn messages(self, users: u32, seconds: f64, seed: u64) -> Vec<Message> {
+        match self {
             Velocity::Gap(gap) => {
-                let options = lecpaes::Options { users: self.messages, ..Default::default() };
-                options.messages(gap, self.seed)
+                let options = lecpaes::Options { users, ..Default::default() };
+                options.messages(gap, seed)
             }
             Velocity::Pattern(pattern) => {
-                let options = velocity::Options { seconds: self.seconds, ..Default::default() };
-                options.messages(pattern, self.seed)
+                let options = velocity::Options { seconds, ..Default::default() };
+                options.messages(pattern, seed)
             }
         }
     }
+}
+
+/// The published machine, emulated. Stalls were fitted on its retransmissions: a run has its own machine's.
+pub fn k20m_station() -> Station {
+    k20m::StreamPlatform { stalls_per_s: 0.0, ..Default::default() }.station()
+}
+
+/// The rule's policy, for the published machine.
+fn k20m_policy(policy: &str, own: &Station) -> Result<Box<dyn Policy>> {
+    Ok(k20m::policy(policy, own, 150e3, Default::default())?)
+}
+
+/// Sends the messages through the emulated machine.
+///
+/// # Errors
+/// The user interrupts.
+pub fn on_k20m(rule: Rule, station: &Station, messages: &[Message], runtime: &Runtime) -> Result<Passed> {
+    let (policy, own) = rule.on(station);
+    let ran = passage::run(&own, messages, k20m_policy(&policy, &own)?, runtime)?;
+    whole(ran, messages)
+}
+
+/// A run, unless it was interrupted.
+fn whole(ran: Passed, messages: &[Message]) -> Result<Passed> {
+    let short = ran.messages < messages.len() as u64;
+    ensure!(!short || !INTERRUPTED.load(Ordering::SeqCst), wattlock_door::Error::Interrupted);
+    Ok(ran)
 }
 
 /// One figure, thrice.
@@ -187,9 +227,7 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
     if settings.clocks {
         return usage("--clocks needs --machine gpu or cpu");
     }
-    // Stalls were fitted on the published machine's retransmissions. This run has its own machine's.
-    let platform = k20m::StreamPlatform { stalls_per_s: 0.0, ..Default::default() };
-    let station = platform.station();
+    let station = k20m_station();
     let runtime = wattlock::Runtime::builder().telemetry(false).build()?;
     let mut rows = Vec::new();
     for velocity in &settings.velocity {
@@ -197,23 +235,8 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
         ensure!(!messages.is_empty(), "no message in so short a run");
         for rule in &rules {
             let (policy, own) = rule.on(&station);
-            let longest = 150e3;
-            let lab = pass(
-                &own,
-                &messages,
-                k20m::policy(&policy, &own, longest, Default::default())?.as_mut(),
-                settings.seed,
-                None,
-            );
-            let ran = passage::run(
-                &own,
-                &messages,
-                k20m::policy(&policy, &own, longest, Default::default())?,
-                &runtime,
-            )?;
-            if INTERRUPTED.load(Ordering::SeqCst) && ran.messages < messages.len() as u64 {
-                return Err(wattlock_door::Error::Interrupted.into());
-            }
+            let lab = pass(&own, &messages, k20m_policy(&policy, &own)?.as_mut(), settings.seed, None);
+            let ran = on_k20m(*rule, &station, &messages, &runtime)?;
             let gap = match velocity {
                 Velocity::Gap(gap) => *gap,
                 Velocity::Pattern(_) => f64::NAN,
@@ -320,15 +343,14 @@ mod tests {
     /// Everything is encrypted once, whatever the rule, and joules are within what the model can have.
     #[test]
     fn every_rule_passes_every_message() {
-        let station = k20m::StreamPlatform { stalls_per_s: 0.0, ..Default::default() }.station();
+        let station = k20m_station();
         let runtime = wattlock::Runtime::builder().telemetry(false).build().unwrap();
         let options = lecpaes::Options { users: 30, ..Default::default() };
         let messages = options.messages(500.0, 3);
         let bytes: u64 = messages.iter().map(|message| message.bytes).sum();
         for rule in [Rule::Cp, Rule::Gp, Rule::Lecpaes, Rule::Adaptive] {
-            let (policy, own) = rule.on(&station);
-            let policy = k20m::policy(&policy, &own, 150e3, Default::default()).unwrap();
-            let ran = passage::run(&own, &messages, policy, &runtime).unwrap();
+            let (_, own) = rule.on(&station);
+            let ran = on_k20m(rule, &station, &messages, &runtime).unwrap();
             assert_eq!((ran.messages, ran.bytes), (30, bytes), "{rule:?}");
             let least = own.gpu.steps[0].static_w * ran.seconds;
             let most = (own.gpu.steps[5].static_w + own.gpu.dynamic_at(5) + own.cpu_w) * ran.seconds;

@@ -8,11 +8,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use wattlock::own_engines;
+use wattlock::{Runtime, own_engines};
 use wattlock_clock::{Cpufreq, Governor, Locked};
-use wattlock_core::{Engine, EngineClass, Kind, KindSet};
-use wattlock_lab::papers::k20m;
-use wattlock_lab::sim::stream::{CPU, GPU, Station};
+use wattlock_core::{Engine, EngineClass, Key, Kind, KindSet};
+use wattlock_lab::sim::stream::{CPU, GPU, Message, Station};
 use wattlock_policy::{
     ClockCost, Costs, Hardware, Machine, Objective, Policy, by_name, inline_engine, queued_engine,
 };
@@ -20,7 +19,7 @@ use wattlock_shell::joules::Gauge;
 use wattlock_shell::{INTERRUPTED, setup, text};
 
 use super::passage::{self, Here, Passed, Threads};
-use super::{Rule, Settings, Velocity};
+use super::{Rule, Settings, Velocity, k20m_policy, k20m_station, whole};
 use crate::machine_line;
 use crate::record::{By, Record, Row};
 
@@ -29,57 +28,99 @@ const MEASURED: usize = 8;
 /// How long each is, idle and busy. NVML's counter moves ten times a second.
 const SPELL: Duration = Duration::from_millis(300);
 
+/// This machine, ready to encrypt: with its GPU, or with all CPU threads in the GPU's place.
+pub struct Device {
+    /// What it is.
+    pub about: String,
+    engine: Option<usize>,
+    bus: String,
+    runtime: Runtime,
+    cpu: Runtime,
+    key: Arc<Key>,
+    threads: usize,
+    station: Station,
+}
+
+impl Device {
+    /// # Errors
+    /// No GPU where one is wanted.
+    pub fn open(with_gpu: bool) -> Result<Device> {
+        let mut engines = own_engines();
+        let (mut engine, mut about, mut bus) = (None, machine_line(), String::new());
+        if with_gpu {
+            let gpu = setup::gpu().map_err(|missing| anyhow::anyhow!("no GPU: {missing}"))?;
+            about = gpu.description().detail.clone();
+            gpu.bus().clone_into(&mut bus);
+            engine = Some(engines.len());
+            engines.push(gpu as Arc<dyn Engine>);
+        }
+        let runtime = Runtime::builder().engines(engines).policy("offload", Default::default());
+        let cpu = Runtime::builder().policy("instruction", Default::default()).telemetry(false).build()?;
+        Ok(Device {
+            about,
+            engine,
+            bus,
+            runtime: runtime.telemetry(false).build()?,
+            cpu,
+            key: passage::key()?,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            station: k20m_station(),
+        })
+    }
+
+    /// Sends the messages through it; a governor sets the clocks that the rule names, and without one they are counted.
+    ///
+    /// # Errors
+    /// A GPU that does not come up, or the user interrupts.
+    pub fn pass(
+        &self,
+        rule: Rule,
+        messages: &[Message],
+        clock: Option<&mut dyn Governor>,
+        costs: &Costs,
+    ) -> Result<Passed> {
+        let (_, own) = rule.on(&self.station);
+        let clocks = clock.as_ref().map(|clock| clock.clocks_khz().to_vec());
+        let policy = policy(rule, &self.station, clocks, costs)?;
+        let threads = Threads::new(&self.cpu, &self.key, if rule == Rule::Cs { 1 } else { self.threads });
+        let here = Here { engine: self.engine, threads, clock };
+        whole(passage::run_here(&own, messages, policy, &self.runtime, here)?, messages)
+    }
+}
+
 /// Runs the experiment, with this machine's GPU or without.
 pub fn run(settings: &Settings, rules: &[Rule], with_gpu: bool, mut record: Record) -> Result<()> {
-    let mut engines = own_engines();
-    let (mut engine, mut about, mut bus) = (None, machine_line(), String::new());
-    if with_gpu {
-        let gpu = setup::gpu().map_err(|missing| anyhow::anyhow!("no GPU: {missing}"))?;
-        about = gpu.description().detail.clone();
-        gpu.bus().clone_into(&mut bus);
-        engine = Some(engines.len());
-        engines.push(gpu as Arc<dyn Engine>);
-    }
-    let runtime = wattlock::Runtime::builder();
-    let runtime = runtime.engines(engines).policy("offload", Default::default()).telemetry(false).build()?;
-    let cpu =
-        wattlock::Runtime::builder().policy("instruction", Default::default()).telemetry(false).build()?;
-    let (key, most) = (passage::key()?, std::thread::available_parallelism().map_or(1, usize::from));
+    let device = Device::open(with_gpu)?;
     let mut clock: Option<Box<dyn Governor>> = match (settings.clocks, with_gpu) {
         (false, _) => None,
-        (true, true) => Some(Box::new(Locked::open(&settings.places(), &bus)?)),
+        (true, true) => Some(Box::new(Locked::open(&settings.places(), &device.bus)?)),
         (true, false) => Some(Box::new(Cpufreq::open(&settings.places())?)),
     };
-    let station = k20m::StreamPlatform { stalls_per_s: 0.0, ..Default::default() }.station();
     let mut gauge = if with_gpu { Gauge::counting_boards() } else { Gauge::counting() };
     let mut costs = Costs::new();
     if rules.contains(&Rule::Adaptive)
         && let Some(clock) = &mut clock
     {
         let gauge = gauge.as_mut().context("adaptive goes by joules, and no counter here measures them")?;
-        let threads = Threads::new(&cpu, &key, most);
-        let measured = clock_costs(&mut **clock, gauge, station.window_bytes as usize, {
-            passage::passes(&runtime, engine, &threads)?
+        let threads = Threads::new(&device.cpu, &device.key, device.threads);
+        let window = device.station.window_bytes;
+        let measured = clock_costs(&mut **clock, gauge, window as usize, {
+            passage::passes(&device.runtime, device.engine, &threads)?
         });
         clock.restore()?;
-        costs = costs_of(&measured?, station.window_bytes as f64);
+        costs = costs_of(&measured?, window as f64);
     }
     let mut rows = Vec::new();
     for velocity in &settings.velocity {
         let messages = settings.messages(*velocity);
         ensure!(!messages.is_empty(), "no message in so short a run");
         for rule in rules {
-            let (_, own) = rule.on(&station);
             // The other programs have the device's own clock.
             let names = matches!(rule, Rule::Lecpaes | Rule::Adaptive);
             let mut clock = clock.as_mut().filter(|_| names);
-            let clocks = clock.as_ref().map(|clock| clock.clocks_khz().to_vec());
-            let policy = policy(*rule, &station, clocks, &costs)?;
-            let threads = Threads::new(&cpu, &key, if *rule == Rule::Cs { 1 } else { most });
-            let work = || {
+            let mut work = || {
                 let governor = clock.as_deref_mut().map(|clock| &mut **clock as &mut dyn Governor);
-                let here = Here { engine, threads, clock: governor };
-                passage::run_here(&own, &messages, policy, &runtime, here)
+                device.pass(*rule, &messages, governor, &costs)
             };
             let (ran, joules) = match &mut gauge {
                 Some(gauge) => gauge.all_around(work),
@@ -89,18 +130,15 @@ pub fn run(settings: &Settings, rules: &[Rule], with_gpu: bool, mut record: Reco
                 clock.restore()?;
             }
             let ran = ran?;
-            if INTERRUPTED.load(Ordering::SeqCst) && ran.messages < messages.len() as u64 {
-                return Err(wattlock_door::Error::Interrupted.into());
-            }
             let joules = joules.map(|joules| joules.joules() * 1e3 / messages.len() as f64);
             rows.push(line(*velocity, *rule, &ran, joules));
             let bench = if with_gpu { "stream-gpu" } else { "stream-cpu" };
-            let row = row(bench, *velocity, *rule, &ran, joules).detail("device", about.as_str());
+            let row = row(bench, *velocity, *rule, &ran, joules).detail("device", device.about.as_str());
             record.add(row.detail("clocks_set", settings.clocks));
         }
     }
     if record.shows() {
-        say!("{}\n{about}", machine_line());
+        say!("{}\n{}", machine_line(), device.about);
         if let Some(gauge) = &gauge {
             say!("Joules: measured, idle power and all, {}.", gauge.parts());
         }
@@ -191,7 +229,7 @@ fn policy(
 ) -> Result<Box<dyn Policy>> {
     let Some(clocks_khz) = clocks_khz else {
         let (name, own) = rule.on(station);
-        return Ok(k20m::policy(&name, &own, 150e3, Default::default())?);
+        return k20m_policy(&name, &own);
     };
     let machine = Machine {
         engines: vec![

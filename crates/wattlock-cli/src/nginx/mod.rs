@@ -353,8 +353,16 @@ fn probe(nginx: &Nginx, openssl: OpenSsl<'_>) -> Result<Value> {
     let certificate = Certificate::self_signed(KeyType::P256, folder.path())?;
     let listeners = vec![Listener { port: 0, certificate: Some(certificate), more: String::new() }];
     let root = folder.path();
-    let server =
-        Server::start(&Plan { nginx, openssl, root, listeners, workers: 1, core: None, http2: false })?;
+    let server = Server::start(&Plan {
+        nginx,
+        openssl,
+        root,
+        listeners,
+        workers: 1,
+        core: None,
+        http2: false,
+        more: String::new(),
+    })?;
     let text = page::fetch(server.addresses[0], "/wattlock_status")?;
     serde_json::from_str(&text).context("the status page is no JSON")
 }

@@ -1,6 +1,7 @@
 //! The program as a user runs it, in one test program: linking takes longer than most of them. Mounted folders have their own.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod bench_point;
 mod built;
 mod cli;
 mod counting;

@@ -137,7 +137,10 @@ fn own(given: Option<&Path>, name: &str, built: &[PathBuf], first: First, how: &
 }
 
 /// The command line's engines and policy, as settings of the provider.
-fn settings(choice: &Choice) -> Result<Vec<(String, String)>> {
+///
+/// # Errors
+/// One that cannot stand in a configuration.
+pub fn settings(choice: &Choice) -> Result<Vec<(String, String)>> {
     let mut settings = vec![("policy", choice.policy.clone()), ("objective", typed(&choice.objective))];
     if !choice.settings.is_empty() {
         settings.push(("thresholds", choice.settings.join(",")));

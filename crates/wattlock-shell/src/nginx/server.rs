@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::place::{Nginx, Parts, plain};
+use crate::process::{children, cpu_of, ending_with_us};
 use crate::text::typed;
 
 /// Time that a start or a stop may take.
@@ -123,6 +124,8 @@ pub struct Plan<'a> {
     pub core: Option<usize>,
     /// Whether to offer HTTP/2 where this nginx can.
     pub http2: bool,
+    /// Further directives for all of its servers.
+    pub more: String,
 }
 
 /// A running nginx. Dropping it ends it and removes its folder.
@@ -153,11 +156,14 @@ impl Server {
         let addresses: Vec<SocketAddr> =
             plan.listeners.iter().map(|one| address(one.port)).collect::<Result<_>>()?;
         std::fs::write(folder.path().join("nginx.conf"), configuration(plan, &at, &addresses)?)?;
-        let mut command = ending_with_us(plan.nginx);
+        let mut command = ending_with_us(&plan.nginx.command());
         match plan.openssl {
             OpenSsl::AsInstalled(_) => {}
             OpenSsl::Stock => openssl_conf(&mut command, &folder, "")?,
-            OpenSsl::Wattlock(parts) => openssl_conf(&mut command, &folder, &provider_section(parts)?)?,
+            OpenSsl::Wattlock(parts) => {
+                let text = provider_section(&parts.provider, &parts.settings)?;
+                openssl_conf(&mut command, &folder, &text)?;
+            }
         }
         let log = std::fs::File::create(folder.path().join("stderr"))?;
         command.args(["-p", &at, "-c", &format!("{at}/nginx.conf"), "-e", &format!("{at}/error.log")]);
@@ -241,27 +247,6 @@ impl Drop for Server {
     }
 }
 
-/// nginx in the foreground, told by the kernel to end when this process does: an interrupt or a crash leaves nothing
-/// behind. In a process group of its own, so that a terminal's interrupt reaches it through us only.
-fn ending_with_us(nginx: &Nginx) -> Command {
-    use std::os::unix::process::CommandExt;
-    let own = nginx.command();
-    let mut command = Command::new("setpriv");
-    if Command::new("setpriv")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
-    {
-        command.args(["--pdeathsig", "TERM"]).arg(own.get_program());
-        command.envs(own.get_envs().filter_map(|(key, value)| Some((key, value?))));
-    } else {
-        command = own;
-    }
-    command.process_group(0);
-    command
-}
-
 fn address(port: u16) -> Result<SocketAddr> {
     let wanted = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let probe = TcpListener::bind(wanted).with_context(|| format!("port {port} on 127.0.0.1"))?;
@@ -275,9 +260,12 @@ fn openssl_conf(command: &mut Command, folder: &TempDir, more: &str) -> Result<(
     Ok(())
 }
 
-/// A configuration of OpenSSL that loads the provider beside OpenSSL's own and prefers it.
-fn provider_section(parts: &Parts) -> Result<String> {
-    let module = parts.provider.to_str().context("the provider's path is not printable")?;
+/// A configuration of OpenSSL that loads the provider, with settings, beside OpenSSL's own and prefers it.
+///
+/// # Errors
+/// The path cannot stand in a configuration.
+pub fn provider_section(provider: &Path, settings: &[(String, String)]) -> Result<String> {
+    let module = provider.to_str().context("the provider's path is not printable")?;
     plain(module)?;
     let mut text = format!(
         "openssl_conf = start\n[start]\nproviders = providers\nalg_section = properties\n\
@@ -285,7 +273,7 @@ fn provider_section(parts: &Parts) -> Result<String> {
          [providers]\ndefault = default_section\nwattlock = wattlock_section\n\
          [default_section]\nactivate = 1\n[wattlock_section]\nmodule = {module}\n"
     );
-    for (key, value) in &parts.settings {
+    for (key, value) in settings {
         let _ = writeln!(text, "{key} = {value}");
     }
     text.push_str("activate = 1\n");
@@ -334,6 +322,7 @@ fn configuration(plan: &Plan<'_>, at: &str, addresses: &[SocketAddr]) -> Result<
     if modular {
         put("wattlock on;");
     }
+    put(&plan.more);
     let http2 = plan.http2 && plan.nginx.built.contains("--with-http_v2_module");
     let own_directive = plan.nginx.version >= [1, 25, 1];
     for (listener, address) in plan.listeners.iter().zip(addresses) {
@@ -385,44 +374,6 @@ fn verdict(log: &str) -> Option<Result<(), String>> {
     Some(said.strip_prefix("inactive: ").map_or(Ok(()), |why| Err(why.trim().to_owned())))
 }
 
-/// Processes whose parent is this one (proc(5), `stat`).
-fn children(parent: u32) -> Vec<u32> {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut found: Vec<u32> = processes
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid: &u32| fields(*pid).is_some_and(|fields| fields.get(1) == Some(&parent.to_string())))
-        .collect();
-    found.sort_unstable();
-    found
-}
-
-/// Fields of `/proc/PID/stat` behind the name, which may contain anything: the state is the first.
-fn fields(pid: u32) -> Option<Vec<String>> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    Some(stat.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
-}
-
-/// Processor time of a process: from its threads' `schedstat` in nanoseconds where the kernel has it, else from `stat`
-/// in hundredths of a second (proc(5)).
-fn cpu_of(pid: u32) -> Result<Duration> {
-    let threads =
-        std::fs::read_dir(format!("/proc/{pid}/task")).with_context(|| format!("worker {pid} is gone"))?;
-    let exact: Option<u64> = threads
-        .flatten()
-        .map(|thread| {
-            let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-            text.split_whitespace().next()?.parse::<u64>().ok()
-        })
-        .sum();
-    if let Some(ns) = exact {
-        return Ok(Duration::from_nanos(ns));
-    }
-    let fields = fields(pid).with_context(|| format!("worker {pid} is gone"))?;
-    // Fields 14 and 15 of the whole line; the list starts at field 3.
-    let ticks: u64 = fields.iter().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-    Ok(Duration::from_millis(ticks * 10))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -433,25 +384,6 @@ mod tests {
         let log = "[warn] 7#7: wattlock: inactive: the provider is not loaded\n[notice] 8#8: wattlock: active, adaptive polling\n";
         assert_eq!(verdict(log), Some(Ok(())));
         assert_eq!(verdict("7#7: wattlock: inactive: no room\n"), Some(Err("no room".to_owned())));
-    }
-
-    #[test]
-    fn own_processor_time_grows_with_work() {
-        let pid = std::process::id();
-        let before = cpu_of(pid).unwrap();
-        let mut sum = 0_u64;
-        while cpu_of(pid).unwrap() <= before + Duration::from_millis(10) {
-            sum = std::hint::black_box(sum.wrapping_add(1));
-        }
-        assert!(cpu_of(u32::MAX).is_err());
-    }
-
-    #[test]
-    fn a_process_knows_its_children() {
-        let mut child = Command::new("sleep").arg("30").spawn().unwrap();
-        assert!(children(std::process::id()).contains(&child.id()));
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 
     #[test]
@@ -470,6 +402,7 @@ mod tests {
             workers: 1,
             core: Some(2),
             http2: true,
+            more: String::new(),
         };
         let text = configuration(&plan, "/tmp/x", &addresses).unwrap();
         let listening: Vec<&str> = text.lines().filter(|line| line.starts_with("listen ")).collect();

@@ -118,6 +118,7 @@ impl Command {
             workers: self.workers(),
             core,
             http2: !self.compare,
+            more: String::new(),
         })
     }
 

@@ -1,0 +1,292 @@
+//! `wattlock bench point`: a tiny point through each door, judged by its form and its counters, never by its times.
+
+use crate::built;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Folders of a test's own for what the program makes while it runs.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        let place = Place(tempfile::tempdir().unwrap());
+        fs::create_dir(place.path("tmp")).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let words = [&["bench", "point"], words].concat();
+        built::provider();
+        let mut command = Command::new(built::program_for(&words));
+        command
+            .args(words)
+            .env("TMPDIR", self.path("tmp"))
+            .env("WATTLOCK_TELEMETRY_DIR", self.path("telemetry"))
+            .env("WATTLOCK_PROFILE", self.path("profile.json"))
+            .env_remove("OPENSSL_CONF")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        let mut command = self.command(words);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let id = child.id();
+        let output = child.wait_with_output().unwrap();
+        assert!(self.is_clean(id), "{words:?} leaves something behind: {output:?}");
+        output
+    }
+
+    /// Whether nothing is left of a point's process of this number.
+    fn is_clean(&self, id: u32) -> bool {
+        let own = format!("wattlock-point-{id}-");
+        let is_own = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&own);
+        fs::read_dir(self.path("tmp")).unwrap().count() == 0
+            && !fs::read_to_string("/proc/mounts").unwrap().contains(&own)
+            && !fs::read_dir("/dev/shm").into_iter().flatten().flatten().any(is_own)
+    }
+
+    /// The one line of a point that was answered.
+    fn answer(&self, words: &[&str]) -> Value {
+        let output = self.run(words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words:?}: {said}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&answer["schema"], &answer["door"]), (&1.into(), &words[0].into()), "{answer}");
+        answer
+    }
+
+    /// The same of one that was measured, with these figures and perhaps others.
+    fn measured(&self, words: &[&str], figures: &[&str]) -> Value {
+        let answer = self.answer(words);
+        for name in figures {
+            let figure = &answer["figures"][name];
+            let [value, low, high] = ["value", "low", "high"]
+                .map(|key| figure[key].as_f64().unwrap_or_else(|| panic!("{answer}")));
+            assert!(low <= value && value <= high && low >= 0.0, "{name}: {figure}");
+            assert!(figure["unit"].is_string() && figure["rounds"].as_u64() > Some(0), "{name}: {figure}");
+        }
+        assert!(answer["busy"].as_f64().is_some_and(|busy| (0.0..=1.0).contains(&busy)), "{answer}");
+        if let Some(joules) = answer["joules"].as_object() {
+            assert!(joules["value"].as_f64() >= Some(0.0), "{answer}");
+            assert!(["measured", "modelled"].contains(&joules["word"].as_str().unwrap()), "{answer}");
+            assert!(["byte", "operation"].contains(&joules["per"].as_str().unwrap()), "{answer}");
+            assert!(joules["domain"].is_string(), "{answer}");
+        }
+        answer
+    }
+}
+
+/// What an answer says that an engine did.
+fn engines(answer: &Value) -> Vec<String> {
+    let list = answer["engines"].as_array().unwrap_or_else(|| panic!("{answer}"));
+    list.iter().map(|one| one.as_str().unwrap().to_owned()).collect()
+}
+
+fn did(answer: &Value, what: &str) -> bool {
+    engines(answer).iter().any(|one| one.starts_with(what))
+}
+
+#[test]
+fn a_caller_that_is_wrong_gets_one_line_and_exit_code_2() {
+    let place = Place::new();
+    for (words, why) in [
+        (&["cipher", "nonsense=1"][..], "`cipher` has no key `nonsense`; it has cipher, bytes, processes"),
+        (&["cipher", "bytes=0"], "bytes=0: expected a size from 1 B to 64 MiB"),
+        (&["https", "side=stock", "--policy", "qweb"], "--policy does nothing for side=stock"),
+        (&["https", "suite=ecdhe-rsa-aes128-sha", "key=p256"], "goes with another version or key"),
+        (&["volume", "operation=append"], "operation=append: expected write, read"),
+        (&["file", "share=500"], "it needs --policy eep"),
+        (&["stream", "--policy", "lecpaes"], "a stream takes rule= and machine="),
+        (&["cipher", "--emulate", "no-such-card"], "no-such-card"),
+        (&["stream", "--json", "-"], "--json does nothing for `wattlock bench point`"),
+    ] {
+        let output = place.run(words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(why) && output.stdout.is_empty(), "{words:?}: {said}");
+        assert_eq!(said.lines().filter(|line| !line.starts_with("Try '")).count(), 1, "{said}");
+    }
+    for words in [&["window"][..], &["cipher", "--rounds", "0"], &["cipher", "--policy", "fastest"]] {
+        assert_eq!(place.run(words).status.code(), Some(2), "{words:?}");
+    }
+}
+
+#[test]
+fn what_a_machine_lacks_is_an_answer() {
+    let place = Place::new();
+    for (words, why) in [
+        (&["https", "suite=rsa-aes128-sha"][..], "no key exchange by RSA"),
+        (&["https", "key=k283"], "no curve sect283k1"),
+        (&["https", "workers=256"], "256 workers on"),
+        (&["cipher", "cipher=chacha20-poly1305"], "has no chacha20-poly1305"),
+        (&["cipher", "--policy", "offload"], "offload gives work to a device"),
+        (&["stream", "machine=cpu", "rule=adaptive"], "a point sets no clocks"),
+        (&["file", "bytes=1T"], "are needed"),
+    ] {
+        let answer = place.answer(words);
+        let said = answer["cannot"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        assert!(said.contains(why), "{words:?}: {said}");
+        assert!(answer["given"].is_object() && answer["figures"].is_null(), "{answer}");
+    }
+}
+
+#[test]
+fn openssl_speed_calls_the_engine_that_the_method_names() {
+    let place = Place::new();
+    let point = ["cipher", "cipher=aes-128-xts", "bytes=4K", "--seconds", "0.2", "--rounds", "1"];
+    let figures = ["throughput", "cpu_share"];
+    let by = |more: &[&str]| place.measured(&[&point[..], more].concat(), &figures);
+    let cpu = by(&["--policy", "instruction"]);
+    assert!(did(&cpu, "instruction aes-128-xts-encrypt "), "{cpu}");
+    assert_eq!((&cpu["device"], &cpu["policy"]), (&"none".into(), &"instruction".into()));
+    let given = &cpu["given"];
+    assert_eq!((&given["cipher"], &given["bytes"]), (&"aes-128-xts".into(), &"4096".into()));
+    assert_eq!((&given["processes"], &cpu["seconds"]), (&"1".into(), &1.0.into()), "whole seconds");
+    let card = by(&["--policy", "offload", "--emulate", "eeca-soc"]);
+    assert!(did(&card, "emulated aes-128-xts-encrypt "), "{card}");
+    assert_eq!(card["device"], "emulated eeca-soc");
+    let two = by(&["--policy", "instruction", "processes=2"]);
+    assert!(did(&two, "instruction aes-128-xts-encrypt "), "{two}");
+}
+
+#[test]
+fn nginx_answers_handshakes_and_pages_as_asked() {
+    let place = Place::new();
+    built::program();
+    let figures = ["rate", "cpu_us", "p50_us", "p99_us", "worker_share"];
+    let point = |words: &[&str], more: &[&str]| {
+        let first = ["https", "connections=4", "--seconds", "0.3", "--rounds", "2"];
+        place.measured(&[&first[..], words].concat(), &[&figures[..], more].concat())
+    };
+    let shaken = point(&["key=p256", "full=0.5"], &["engine_share", "resumed_share"]);
+    assert!(
+        did(&shaken, "lanes ecdsa-p256-sign ") || did(&shaken, "instruction ecdsa-p256-sign "),
+        "{shaken}"
+    );
+    assert_eq!(shaken["figures"]["rate"]["rounds"], 2);
+    assert_eq!(shaken["given"]["suite"], "ecdhe-ecdsa-aes256-gcm-sha384");
+    let page = ["version=1.3", "page=64K", "keepalive=no", "gzip=1", "stream=64k", "chunk=16k"];
+    let page = point(&page, &["engine_share", "bytes_per_s", "ratio"]);
+    assert!(page["figures"]["ratio"]["low"].as_f64() > Some(1.0), "{page}");
+    // The suites of old papers, each made by the client itself.
+    for suite in ["ecdhe-rsa-aes256-sha384", "ecdhe-rsa-aes128-sha256", "ecdhe-rsa-aes256-sha"] {
+        let suite = format!("suite={suite}");
+        let stock = point(&["side=stock", "page=64K", &suite], &["bytes_per_s"]);
+        assert!(engines(&stock).is_empty() && stock["figures"]["engine_share"].is_null(), "{stock}");
+    }
+}
+
+#[test]
+fn an_emulated_card_shakes_hands_under_a_published_rule() {
+    let place = Place::new();
+    built::program();
+    let words = ["https", "connections=8", "--seconds", "0.5", "--rounds", "1", "--policy", "offload"];
+    let card = place.measured(&[&words[..], &["--emulate", "dh8970"]].concat(), &["rate"]);
+    assert!(did(&card, "emulated rsa-2048-private "), "{card}");
+    assert_eq!(card["device"], "emulated dh8970");
+}
+
+#[test]
+fn a_volume_is_written_and_read_or_the_answer_says_why_not() {
+    let place = Place::new();
+    let fuse = fs::File::options().read(true).write(true).open("/dev/fuse");
+    for (operation, kind) in [("write", "aes-256-gcm-seal"), ("read", "aes-256-gcm-open")] {
+        let operation = format!("operation={operation}");
+        let words = ["volume", &operation, "block=64K", "processes=2", "size=1M", "--seconds", "0.2"];
+        let words = [&words[..], &["--rounds", "1", "--policy", "offload", "--emulate", "dh8970"]].concat();
+        if fuse.is_err() {
+            let answer = place.answer(&words);
+            assert!(answer["cannot"].as_str().is_some_and(|why| why.starts_with("/dev/fuse: ")), "{answer}");
+            continue;
+        }
+        let figures = ["bandwidth", "latency_us", "p99_us", "cpu_share", "complete_us"];
+        let volume = place.measured(&words, &figures);
+        assert!(did(&volume, &format!("emulated {kind} ")), "{volume}");
+    }
+}
+
+#[test]
+fn a_file_is_divided_between_the_cpu_and_an_emulated_gpu_as_asked() {
+    let place = Place::new();
+    let words = ["file", "bytes=4M", "share=250", "streams=2", "--policy", "eep", "--emulate", "h200"];
+    let file = place.measured(
+        &[&words[..], &["--rounds", "1"]].concat(),
+        &["seconds", "throughput", "cpu_share", "device_share"],
+    );
+    assert!(did(&file, "emulated aes-256-gcm-seal "), "{file}");
+    // 64 chunks, one border between them, and the chunk that carries the key.
+    let share = file["figures"]["device_share"]["value"].as_f64().unwrap();
+    assert!((share - 0.25).abs() <= 2.0 / 64.0, "{file}");
+    assert_eq!(file["device"], "emulated h200");
+}
+
+#[test]
+fn a_stream_passes_the_published_machine() {
+    let place = Place::new();
+    let words = ["stream", "messages=30", "rule=gp", "--rounds", "1"];
+    let stream = place.measured(&words, &["seconds", "throughput", "retransmissions", "joules"]);
+    assert_eq!((&stream["device"], &stream["joules"]["word"]), (&"emulated k20m".into(), &"modelled".into()));
+    let cpu =
+        place.measured(&["stream", "messages=30", "machine=cpu", "rule=cp", "--rounds", "1"], &["seconds"]);
+    assert_eq!(cpu["device"], "none");
+}
+
+#[test]
+fn an_outside_meter_is_read_while_the_point_runs() {
+    let place = Place::new();
+    let words = ["file", "bytes=1M", "--policy", "instruction", "--rounds", "1", "--meter-command"];
+    let watts = "while :; do echo W 100; sleep 0.02; done";
+    let metered = place.measured(&[&words[..], &[watts]].concat(), &["seconds"]);
+    let joules = &metered["joules"];
+    assert_eq!((&joules["word"], &joules["per"]), (&"measured".into(), &"byte".into()), "{metered}");
+    assert_eq!(joules["domain"], "outside meter, watts integrated");
+    for (meter, why) in [
+        ("echo W 5; sleep 1000", "it said nothing for 5s"),
+        ("echo W 5; echo five watts; sleep 1000", "neither `J TOTAL` nor `W NOW`"),
+        ("echo no such board >&2; exit 3", "it ended (no such board)"),
+    ] {
+        let output = place.run(&[&words[..], &[meter]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && said.contains(why), "{meter}: {said}");
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(answer["joules"].is_null() && answer["figures"]["seconds"].is_object(), "{answer}");
+    }
+}
+
+/// The meter of the point says when it has begun, and goes with it.
+#[test]
+fn a_point_that_is_interrupted_leaves_nothing_behind() {
+    let place = Place::new();
+    let (begun, number) = (place.path("begun"), place.path("number"));
+    let meter = format!(
+        "echo $$ >{}; while :; do echo W 1; : >{}; sleep 0.02; done",
+        number.display(),
+        begun.display()
+    );
+    let words = ["cipher", "processes=2", "--seconds", "600", "--meter-command", &meter];
+    let mut child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while !begun.exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ends before it is interrupted");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let id = child.id();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "wattlock: interrupted\n");
+    assert!(place.is_clean(id));
+    let meter = fs::read_to_string(number).unwrap();
+    assert!(!Path::new("/proc").join(meter.trim()).exists(), "the meter outlives the point");
+}
