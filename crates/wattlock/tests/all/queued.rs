@@ -412,10 +412,28 @@ fn a_window_that_hostages_had_filled_is_used_again_once_the_device_has_answered_
     assert_eq!(requests_on(&runtime, "scripted") - before, 2, "{:?}", fallbacks(&runtime));
 }
 
-#[test]
-fn pieces_that_a_window_has_no_room_for_are_the_cpus_one_by_one() {
+/// As the policy of the others, of all that are in hand at once.
+struct AllAtOnce(QueueEverything);
+
+impl Policy for AllAtOnce {
+    fn name(&self) -> &'static str {
+        "all at once"
+    }
+
+    fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
+        Choice { count: ask.count, ..self.0.choose(ask, weather, now) }
+    }
+}
+
+/// What a device with room for two does of six pieces, and what the CPU did instead: asked about all, or about each.
+fn six_pieces_in_a_window_of_two(at_once: bool) -> [u64; 2] {
     let (device, clock) = (Scripted::new(1), HandClock::default());
-    let runtime = runtime(&device, &clock, 0);
+    let mut builder = builder(&device, &clock, 0);
+    if at_once {
+        let all = |_: &_| -> Box<dyn Policy> { Box::new(AllAtOnce(QueueEverything(queued_kinds()))) };
+        builder = builder.own_policy("all at once", all);
+    }
+    let runtime = builder.build().unwrap();
     let mut dispatcher = runtime.dispatcher();
     prove(&mut dispatcher, &clock, digest(0));
     // Known only after the device was opened.
@@ -424,12 +442,24 @@ fn pieces_that_a_window_has_no_room_for_are_the_cpus_one_by_one() {
     together(&mut dispatcher, 6);
     let card = requests_on(&runtime, "scripted") - before;
     let moved = fallbacks(&runtime).iter().find(|(why, _)| why == "migrated").map_or(0, |(_, n)| *n);
-    assert!(card >= 2 && moved >= 1 && card + moved == 6, "{card} and {moved}");
     assert_eq!(
         device.script.lock().unwrap().submitted - submitted,
         card,
         "nothing is submitted to be refused"
     );
+    [card, moved]
+}
+
+#[test]
+fn pieces_that_a_window_has_no_room_for_are_the_cpus_one_by_one() {
+    let [card, moved] = six_pieces_in_a_window_of_two(true);
+    assert!(card >= 2 && moved >= 1 && card + moved == 6, "{card} and {moved}");
+}
+
+#[test]
+fn answers_that_have_come_make_room_before_the_next_piece_is_asked_about() {
+    // This device answers at once.
+    assert_eq!(six_pieces_in_a_window_of_two(false), [6, 0]);
 }
 
 #[test]
