@@ -108,7 +108,7 @@ mod tests {
     fn counters_of_several_processes_add_up() {
         let cell = Cell { engine: "e".into(), kind: "k".into(), requests: 2, bytes: 9, ..Cell::default() };
         let mut all = Done::new();
-        add(&mut all, &[cell.clone()]);
+        add(&mut all, std::slice::from_ref(&cell));
         add(&mut all, &[cell]);
         let did = all[&("e".to_owned(), "k".to_owned())];
         assert_eq!((did.requests, did.bytes), (4, 18));
