@@ -334,7 +334,8 @@ mod tests {
 
     #[test]
     fn an_answer_that_cannot_be_is_a_failure_with_a_reason() {
-        let lies: [(fn(&mut Json), &str); 11] = [
+        type Lie = (fn(&mut Json), &'static str);
+        let lies: [Lie; 11] = [
             (|text| text["schema"] = json!(2), "form is 2"),
             (|text| text["door"] = json!("https"), "of door https"),
             (|text| text["given"]["bytes"] = json!("2048"), "bytes=2048, not 1024"),
