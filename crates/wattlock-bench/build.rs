@@ -1,5 +1,5 @@
 //! Bakes into the program which commit it is built from, and with which aws-lc-rs: benches write both beside their
-//! figures.
+//! figures, and the lab's program beside those it had measured. Both packages run it.
 //!
 //! `WATTLOCK_COMMIT` is the short name, with `+` where what the program is made of differs from it, and `unknown`
 //! outside a clone (a release's archive), without git, and in a clone that is another project's.
@@ -11,7 +11,12 @@ use std::process::Command;
 const MADE_OF: [&str; 4] = ["crates", "nginx", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=../wattlock-bench/build.rs");
+    if std::env::var("CARGO_PKG_NAME").as_deref() == Ok("wattlock-lab")
+        && std::env::var_os("CARGO_FEATURE_PROGRAM").is_none()
+    {
+        return; // The library says nothing of a commit, and is not built anew for each.
+    }
     println!("cargo::rustc-env=WATTLOCK_COMMIT={}", commit().unwrap_or_else(|| "unknown".to_owned()));
     println!("cargo::rerun-if-changed=../../Cargo.lock");
     let version = locked("aws-lc-rs").unwrap_or_else(|| "unknown".to_owned());

@@ -1,1 +1,0 @@
-../wattlock-bench/build.rs
