@@ -237,7 +237,7 @@ http {{
         cells = [cell for cell in runtime["cells"] if cell["engine"] == "lanes" and cell["kind"] in kinds]
         made = {cell["kind"] for cell in runtime["cells"] if cell["kind"] in kinds and cell["requests"]}
         batched = made if IFMA else {kind for kind in made if kind.startswith("rsa")}
-        if not batched or "lanes" not in (engine["engine"] for engine in runtime["engines"]):
+        if (made and not batched) or "lanes" not in (engine["engine"] for engine in runtime["engines"]):
             return None
         return sum(cell["batch_sum"] for cell in cells) / max(1, sum(cell["timed"] for cell in cells))
 

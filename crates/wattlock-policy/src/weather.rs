@@ -187,8 +187,8 @@ pub trait Policy: Send {
         }
     }
 
-    /// This thread looks for devices' answers, so many nanoseconds after it last did or could have. What it finds is
-    /// observed next.
+    /// This thread looks for devices' answers, so many nanoseconds after it last did, or after it slept in a call that
+    /// waits for them. What it finds is observed next.
     fn looked(&mut self, after_ns: Nanos) {
         let _ = after_ns;
     }

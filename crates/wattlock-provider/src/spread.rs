@@ -728,7 +728,7 @@ mod tests {
         let with = Carded::published(64);
         let goes = |bytes| {
             let shape = Shape { kind: Kind::Deflate, bytes, class: LatencyClass::Bulk, messages: 1 };
-            with.runtime.local(|dispatcher| dispatcher.goes_to_device(&shape, 1))
+            with.runtime.local(|dispatcher| dispatcher.goes_to_device(&shape, 1, 0))
         };
         assert!(goes(256) && !goes(255));
         // Until the card has given each thread its known answers, the CPU helps out.

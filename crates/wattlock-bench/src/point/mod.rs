@@ -148,6 +148,7 @@ pub fn run(settings: &Settings, choice: &Choice) -> Result<()> {
         Door::File => file::run(&mut given, &point),
         Door::Stream => stream::run(&mut given, &point),
     };
+    let measured = measured.map(|measured| told_idle(measured, settings.door));
     let head = Head::new(&name, &given, &choice.policy, point.seconds, point.rounds);
     let line = match &measured {
         Ok(measured) => serde_json::to_string(&answered(head, measured))?,
@@ -188,6 +189,15 @@ fn refuse_idle_device(choice: &Choice, done: &Done, what: &str) -> Result<()> {
     }
 }
 
+/// Says of a device that did nothing that it was idle: then the figure is the CPU's. A stream counts no engines.
+fn told_idle(mut measured: Measured, door: Door) -> Measured {
+    let did = |line: &String| line.split(' ').next().is_some_and(is_device);
+    if door != Door::Stream && measured.device != "none" && !measured.engines.iter().any(did) {
+        measured.device += ", idle";
+    }
+    measured
+}
+
 /// Whether an engine of that name is beside the CPU.
 fn is_device(engine: &str) -> bool {
     ["emulated", "cuda"].contains(&engine)
@@ -222,6 +232,18 @@ mod tests {
         let unknown = Choice { emulate: Some("no-such-card".into()), ..choice("qweb") };
         let error = point(&unknown).device().unwrap_err();
         assert!(error.downcast_ref::<wattlock_door::Error>().is_some(), "{error}");
+    }
+
+    #[test]
+    fn a_device_that_did_nothing_is_told_idle() {
+        let with = |device: &str, engine: &str, door| {
+            let engines = vec![format!("{engine} aes-128-xts-encrypt 14")];
+            told_idle(Measured { device: device.to_owned(), engines, ..Measured::default() }, door).device
+        };
+        assert_eq!(with("emulated eeca-soc", "instruction", Door::Cipher), "emulated eeca-soc, idle");
+        assert_eq!(with("emulated eeca-soc", "emulated", Door::Cipher), "emulated eeca-soc");
+        assert_eq!(with("none", "instruction", Door::Https), "none");
+        assert_eq!(with("emulated k20m", "instruction", Door::Stream), "emulated k20m");
     }
 
     #[test]

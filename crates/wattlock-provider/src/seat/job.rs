@@ -77,9 +77,10 @@ impl Provider {
     /// Whether the policy would give so many requests like this one, which are one operation, to a device now.
     pub(crate) fn goes_to_device(&self, shape: &Shape, count: usize) -> bool {
         let seat = self.seat();
+        let active = seat.said().connections();
         let mut state = seat.lock();
         state.gather.has_device(shape.kind)
-            && state.deep(|state| state.dispatcher.goes_to_device(shape, count)).unwrap_or(false)
+            && state.deep(|state| state.dispatcher.goes_to_device(shape, count, active)).unwrap_or(false)
     }
 
     /// Has the CPU do requests together inside the call, also inside an `ASYNC_JOB`, on whose small stack lanes have no

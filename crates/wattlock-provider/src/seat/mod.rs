@@ -218,8 +218,11 @@ impl State {
     ) -> bool {
         let free = self.waiting.iter().position(Option::is_none);
         let slot = free.unwrap_or(self.waiting.len());
-        // Any connection that is not idle may wait for this thread.
-        let active = said.busy.max(said.active);
+        // The pieces before this one are of the same connection.
+        let active = match said.connections() {
+            0 => 0,
+            connections => connections + piece as u32,
+        };
         let submit =
             |state: &mut State| state.dispatcher.submit_to_device(request, slot as u64, whole, active);
         let Some(token) = self.deep(submit).flatten() else { return false };
@@ -320,6 +323,13 @@ struct Said {
     asked: bool,
     active: u32,
     busy: u32,
+}
+
+impl Said {
+    /// Connections that may wait for this thread; 0 if the application does not say.
+    fn connections(self) -> u32 {
+        self.busy.max(self.active)
+    }
 }
 
 /// What became of a turn of the application's loop.

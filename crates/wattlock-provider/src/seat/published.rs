@@ -209,6 +209,16 @@ fn loop_through_a_seat(server: &Server, load: &Load, policy: Box<dyn Policy>) ->
     let (mut turn_left, mut goes_on, mut submitted) = (0, false, false);
     let (mut finished, mut latency_ns) = (0, 0.0);
     let mut again = (NEVER, 0);
+    let turn = |moment, active, progress: u64| {
+        let mut told = table::Turn::default();
+        // SAFETY: the table's own provider, and room for the answer.
+        unsafe {
+            (table.set_active)(table.provider, active);
+            (table.set_busy)(table.provider, active);
+            (table.turn)(table.provider, moment, progress as u32, &raw mut told);
+        }
+        told
+    };
     while finished < load.warm_up + load.measured {
         let now = scene.clock.now();
         while let Some(Reverse((at, _, connection))) = timers.peek().copied().filter(|one| one.0.0 <= now) {
@@ -224,13 +234,7 @@ fn loop_through_a_seat(server: &Server, load: &Load, policy: Box<dyn Policy>) ->
             if over {
                 turn_left = ready.len();
             }
-            let mut told = table::Turn::default();
-            // SAFETY: the table's own provider, and room for the answer.
-            unsafe {
-                (table.set_active)(table.provider, active);
-                (table.set_busy)(table.provider, active);
-                (table.turn)(table.provider, if over { 2 } else { 0 }, finished as u32, &raw mut told);
-            }
+            let told = turn(if over { 2 } else { 0 }, active, finished);
             again = (told.again, told.wait_ns);
             if told.looked > 0 {
                 scene.clock.advance(costs.poll_ns);
@@ -258,8 +262,14 @@ fn loop_through_a_seat(server: &Server, load: &Load, policy: Box<dyn Policy>) ->
                 (again, _) => {
                     let spins = again != NEVER;
                     let device = scene.state.lock().unwrap().machine.next().filter(|_| spins);
-                    let next = device.into_iter().chain(timer).min().unwrap();
-                    scene.clock.reach(next.max(now + costs.turn_ns.max(1.0) as u64));
+                    let (next, turn_ns) =
+                        (device.into_iter().chain(timer).min().unwrap(), costs.turn_ns.max(1.0) as u64);
+                    // But for the last one, after which nothing has lain for longer than a turn.
+                    if spins && next > now + 2 * turn_ns {
+                        scene.clock.reach(next - turn_ns);
+                        turn(2, active, finished);
+                    }
+                    scene.clock.reach(next.max(now + turn_ns));
                 }
             }
             continue;

@@ -12,6 +12,7 @@ use super::Dispatcher;
 use super::operation::Operations;
 use super::part::Next;
 use crate::health::Reason;
+use crate::sys::fork;
 use crate::telemetry::Counter;
 
 /// So many requests of one kind are no longer few, whatever their length.
@@ -40,6 +41,7 @@ impl Dispatcher {
 
     fn run_or_do(&mut self, items: &mut [Item<'_>], may_wait: bool) {
         self.keep_up();
+        let generation = fork::generation();
         let mut strangers = VecDeque::new();
         if self.in_flight.len() > 0 {
             // A caller that uses nothing but this would otherwise never hear of the tests its first call started.
@@ -74,8 +76,9 @@ impl Dispatcher {
                 continue;
             }
             let now = self.look();
-            if !operations.is_over() {
-                self.collect(now);
+            if !operations.is_over() && generation == fork::generation() {
+                // What has been answered makes room for the next piece.
+                self.take_in(&mut operations, items, &mut strangers);
             }
             let choice = self.ask(&shape, count, bytes, may_wait);
             let mut end = at + self.whole_passes(&choice, shape.kind, count);
@@ -106,7 +109,7 @@ impl Dispatcher {
             }
             at = end;
         }
-        self.finish_all(&mut operations, items, &mut strangers);
+        self.finish_all(&mut operations, items, &mut strangers, generation);
         if !strangers.is_empty() {
             // Other callers' completions that came out meanwhile are still theirs.
             strangers.append(&mut self.ready);

@@ -149,7 +149,7 @@ impl Dispatcher {
             checks: 0,
             verified: runtime.verified(),
             now: runtime.clock().now(),
-            looked_at: 0,
+            looked_at: runtime.clock().now(),
             next_expiry: Nanos::MAX,
             stopped_one: false,
             runtime,

@@ -129,15 +129,15 @@ impl Dispatcher {
         }
     }
 
-    /// Sees all of these to their end.
+    /// Sees all of these to their end; `generation` is the process in which they were begun.
     pub(super) fn finish_all(
         &mut self,
         all: &mut Operations,
         items: &mut [Item<'_>],
         strangers: &mut VecDeque<Completion>,
+        generation: u32,
     ) {
         let mut patience = Patience::default();
-        let generation = fork::generation();
         while !all.is_over() {
             if generation != fork::generation() {
                 // A handler forked, and this is the child: what devices have is the parent's, and the originals are here.
@@ -149,8 +149,7 @@ impl Dispatcher {
             let took_part = self.take_part(all, items);
             if self.take_in(all, items, strangers) || took_part {
                 patience = Patience::default();
-            } else {
-                patience.wait();
+            } else if patience.wait() {
                 self.awake();
             }
         }
@@ -172,7 +171,7 @@ impl Dispatcher {
     }
 
     /// Takes in what devices have answered. Whether that was anything.
-    fn take_in(
+    pub(super) fn take_in(
         &mut self,
         all: &mut Operations,
         items: &mut [Item<'_>],
@@ -274,13 +273,16 @@ fn deliver(completion: &Completion, request: &mut Request<'_>) -> Result<usize, 
 struct Patience(u32);
 
 impl Patience {
-    fn wait(&mut self) {
+    /// Whether it slept.
+    fn wait(&mut self) -> bool {
         self.0 += 1;
         if self.0 < 64 {
-            return std::hint::spin_loop();
+            std::hint::spin_loop();
+            return false;
         }
         let pause = Duration::from_micros(u64::from(self.0.min(264) - 63) / 4 + 5);
         let (nothing, nobody) = (Mutex::new(()), Condvar::new());
         drop(nobody.wait_timeout(lock(&nothing), pause));
+        true
     }
 }

@@ -5,7 +5,7 @@ use std::mem;
 use wattlock_core::{
     Completion, Cost, Error, Item, Kind, Nanos, OwnedRequest, Refused, Request, Shape, Token,
 };
-use wattlock_policy::{Ask, Choice, EngineId, Rest, Side};
+use wattlock_policy::{Ask, Choice, EngineId, Rest, Side, Weather};
 
 use super::batch::is_alike;
 use super::{Dispatcher, Submitted};
@@ -56,7 +56,7 @@ impl Dispatcher {
         }
         request.validate().ok().filter(|()| request.run.is_none())?;
         let shape = request.shape();
-        self.weather.active = active;
+        self.weather.active = self.at_least_in_flight(active);
         let choice = self.ask(&shape, 1, whole, true);
         self.weather.active = 0;
         let device = choice.engine;
@@ -77,6 +77,11 @@ impl Dispatcher {
                 None
             }
         }
+    }
+
+    /// What a door says of its connections may be a turn old; those that wait for a device are among them.
+    fn at_least_in_flight(&self, active: u32) -> u32 {
+        if active == 0 { 0 } else { active.max(self.doors_in_flight() as u32 + 1) }
     }
 
     /// Gives the device that was named a copy of a request, or says why not.
@@ -104,8 +109,9 @@ impl Dispatcher {
     }
 
     /// Whether the policy would give so many requests like this one, which are one operation, to a device now. Another
-    /// instance of it is asked, which learns nothing, for no request need follow.
-    pub fn goes_to_device(&mut self, shape: &Shape, count: usize) -> bool {
+    /// instance of it is asked, which learns nothing, for no request need follow. `active` as in
+    /// [`Dispatcher::submit_to_device`].
+    pub fn goes_to_device(&mut self, shape: &Shape, count: usize, active: u32) -> bool {
         if !self.stations.iter().any(|station| station.queued.contains(shape.kind)) {
             return false;
         }
@@ -115,7 +121,7 @@ impl Dispatcher {
         let policy = self.hypothetical.get_or_insert_with(|| plan.policy(machine, thread));
         let bytes = shape.bytes.saturating_mul(count);
         let ask = Ask { count: count as u32, bytes, ..Ask::one(*shape) };
-        let engine = policy.choose(&ask, &self.weather, 0).engine;
+        let engine = policy.choose(&ask, &Weather { active, ..self.weather }, 0).engine;
         self.stations.get(engine.index()).is_some_and(|station| station.queued.contains(shape.kind))
     }
 

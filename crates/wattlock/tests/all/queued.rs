@@ -450,6 +450,46 @@ fn six_pieces_in_a_window_of_two(at_once: bool) -> [u64; 2] {
     [card, moved]
 }
 
+/// As the policy of the others, and notes how long after the last look each look is.
+struct Gaps(QueueEverything, Arc<std::sync::Mutex<Vec<Nanos>>>);
+
+impl Policy for Gaps {
+    fn name(&self) -> &'static str {
+        "gaps"
+    }
+
+    fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
+        self.0.choose(ask, weather, now)
+    }
+
+    fn looked(&mut self, after_ns: Nanos) {
+        self.1.lock().unwrap().push(after_ns);
+    }
+}
+
+#[test]
+fn a_policy_hears_of_each_look_and_of_looks_at_one_time_once() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let noted: Arc<std::sync::Mutex<Vec<Nanos>>> = Arc::default();
+    let told = noted.clone();
+    let gaps =
+        move |_: &_| -> Box<dyn Policy> { Box::new(Gaps(QueueEverything(queued_kinds()), told.clone())) };
+    let runtime = builder(&device, &clock, 0).own_policy("gaps", gaps).build().unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    let mut poll_after = |ns: Nanos| -> Vec<Nanos> {
+        noted.lock().unwrap().clear();
+        clock.advance(ns);
+        dispatcher.poll(&mut |_| {});
+        dispatcher.poll(&mut |_| {});
+        noted.lock().unwrap().clone()
+    };
+    poll_after(1);
+    assert_eq!(poll_after(70), [70]);
+    assert_eq!(poll_after(3000), [3000]);
+    assert!(poll_after(0).is_empty());
+}
+
 #[test]
 fn pieces_that_a_window_has_no_room_for_are_the_cpus_one_by_one() {
     let [card, moved] = six_pieces_in_a_window_of_two(true);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering;
@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 use wattlock_shell::INTERRUPTED;
+use wattlock_shell::process::ending_with_us;
 use wattlock_shell::program::{BENCH, NotInstalled};
 
 use super::grid::Point;
@@ -145,8 +146,9 @@ impl Bench {
         command.args(point.settings.iter().flat_map(|setting| ["--set", setting]));
         command.args(emulate.iter().flat_map(|name| ["--emulate", name]));
         command.args(self.meter.iter().flat_map(|meter| ["--meter-command", meter]));
-        // A group of its own: what it starts ends with it, and an interrupt at the terminal reaches it once, from here.
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A group of its own: an interrupt at the terminal reaches it once, from here.
+        let mut command = ending_with_us(&command);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = command.spawn().with_context(|| self.program.display().to_string())?;
         Ok(Running::of(started)?.outcome(point, within))
     }

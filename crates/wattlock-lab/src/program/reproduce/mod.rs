@@ -126,7 +126,11 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         let own = figure.paper.name();
         for point in &mut figure.points {
             if nothing
-                && point.policy.is_some_and(|policy| policy == "offload" || policy == own)
+                && (point.policy.is_some_and(|policy| policy == "offload" || policy == own)
+                    || point
+                        .keys
+                        .iter()
+                        .any(|(key, rule)| *key == "rule" && ["gp", "lecpaes"].contains(&&**rule)))
                 && point.cannot.is_none()
             {
                 point.cannot = Some("no accelerator on this machine, and none is emulated".to_owned());
@@ -320,7 +324,8 @@ impl Run<'_> {
                         self.time_left(run)
                     );
                     match self.one(point, device(figure.paper), rest) {
-                        Ok(outcome) => outcome,
+                        Ok(Some(outcome)) => outcome,
+                        Ok(None) => return End::Over(left.len() - at),
                         Err(error) => return End::Failed(error),
                     }
                 }
@@ -340,7 +345,13 @@ impl Run<'_> {
         End::Whole
     }
 
-    fn one(&mut self, point: &Point, device: Option<String>, rest: Duration) -> Result<bench::Outcome> {
+    /// A point. None if the time of a default run ended it, which says nothing of the point.
+    fn one(
+        &mut self,
+        point: &Point,
+        device: Option<String>,
+        rest: Duration,
+    ) -> Result<Option<bench::Outcome>> {
         let limit = Duration::from_secs_f64(self.command.limit.unwrap_or(if self.command.full {
             1800.0
         } else {
@@ -349,14 +360,14 @@ impl Run<'_> {
         // The stream's door has machines of its own.
         let device = device.filter(|_| point.uses_device && point.door != "stream");
         let begun = Instant::now();
-        let outcome = self.bench.measure(
-            point,
-            device.as_deref(),
-            if self.command.full { limit } else { limit.min(rest) },
-        );
+        let within = if self.command.full { limit } else { limit.min(rest) };
+        let outcome = self.bench.measure(point, device.as_deref(), within)?;
+        if within < limit && begun.elapsed() >= within && matches!(outcome, bench::Outcome::Failed(_)) {
+            return Ok(None);
+        }
         self.spent += begun.elapsed();
         self.ran += 1;
-        outcome
+        Ok(Some(outcome))
     }
 
     /// In words, by what points took so far.

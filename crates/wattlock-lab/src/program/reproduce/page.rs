@@ -57,6 +57,11 @@ impl Outcome<'_> {
         let mut all = Vec::new();
         for quantity in &of.quantities {
             let Some(more) = quantity.more else { continue };
+            // A card that is emulated uses no joules, and the CPU that emulates it does.
+            let streams = of.points.iter().all(|point| point.door == "stream");
+            if quantity.name == PER_JOULE && !streams && self.word(of).contains("emulated") {
+                continue;
+            }
             let readings = self.readings(of, quantity);
             let claims: Vec<_> =
                 of.claims.iter().copied().filter(|claim| claim.quantity == quantity.name).collect();
