@@ -126,7 +126,7 @@ impl Wanted {
         let content = CONTENTS[given.one_of("content", &CONTENTS)?];
         if given.text("poll").is_empty() {
             // The published rule looks as published.
-            given.set("poll", POLLS[usize::from(point.choice.policy == "qweb")]);
+            given.set("poll", POLLS[usize::from(!stock && point.choice.policy == "qweb")]);
         }
         let poll = POLLS[given.one_of("poll", &POLLS)?];
         let page = given.bytes("page", 0..=256 << 20)?;
