@@ -396,8 +396,8 @@ mod tests {
         };
         let some = |values: [f64; 3]| values.map(Some);
         assert_eq!(winner([3.0, 2.0, 1.0], some([30.0, 20.0, 10.0]), true), [Verdict::Agrees]);
-        assert_eq!(winner([3.0, 2.0, 1.0], some([30.0, 20.0, 10.0]), false), [Verdict::Disagrees]);
-        assert_eq!(winner([3.0, 2.0, 1.0], some([10.0, 20.0, 30.0]), false), [Verdict::Agrees]);
+        assert_eq!(winner([3.0, 2.0, 1.0], some([30.0, 20.0, 10.0]), false), [Verdict::Agrees]);
+        assert_eq!(winner([3.0, 2.0, 1.0], some([10.0, 20.0, 30.0]), false), [Verdict::Disagrees]);
         assert_eq!(
             winner([3.0, 2.0, 1.0], some([30.0, 29.0, 10.0]), true),
             [Verdict::Undecided],
