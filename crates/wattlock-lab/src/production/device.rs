@@ -205,6 +205,7 @@ impl Machine for Arc<Mutex<StreamGpu>> {
         self.lock().unwrap().next_at()
     }
 }
+
 /// A device that takes a machine's time.
 pub(super) struct Answering {
     description: Description,

@@ -414,6 +414,7 @@ pub fn agree_within(share: f64, scene: &str, simulated: f64, production: f64) {
     println!("{scene}: simulator {simulated:.1}, production {production:.1}, {:+.2} %", 100.0 * apart);
     assert!(apart.abs() <= share, "{scene}: simulator {simulated}, production {production}");
 }
+
 /// What became of a closed system: rounds a second after the warm-up, and the pieces that devices and threads claimed.
 #[derive(Debug, Clone, Copy)]
 pub struct Ran {

@@ -226,7 +226,9 @@ impl Running {
         let output = self.said.recv_timeout(GRACE).unwrap_or_default();
         let complaint = self.complained.recv_timeout(GRACE).unwrap_or_default();
         let complaint = String::from_utf8_lossy(&complaint).into_owned();
-        let last = complaint.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        // The hint below a usage error says nothing of why.
+        let says = |line: &&str| !line.trim().is_empty() && !line.starts_with("Try '");
+        let last = complaint.lines().rev().find(says).unwrap_or_default();
         let last = last.trim().strip_prefix("wattlock: ").unwrap_or(last.trim());
         match end {
             End::Interrupted => Outcome::Interrupted,
