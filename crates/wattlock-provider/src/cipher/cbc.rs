@@ -211,12 +211,25 @@ impl Context {
         Ok(())
     }
 
-    /// Whole blocks, at least one, begun where that is needed.
+    /// Whole blocks of the caller, at least one: as one request if the call may wait for a device, else in the stream.
     ///
     /// # Safety
     /// As [`Context::go_on`].
     #[inline(never)]
     unsafe fn apply(&mut self, out: *mut u8, input: *const u8, len: usize) -> Result<(), Reason> {
+        if self.provider.piece_may_wait(self.kind()) {
+            // SAFETY: the caller's.
+            return unsafe { self.apply_whole(out, input, len, Provider::run_or_wait) };
+        }
+        // SAFETY: the caller's.
+        unsafe { self.apply_stream(out, input, len) }
+    }
+
+    /// Whole blocks, at least one, in the stream, which is begun where that is needed.
+    ///
+    /// # Safety
+    /// As [`Context::go_on`].
+    unsafe fn apply_stream(&mut self, out: *mut u8, input: *const u8, len: usize) -> Result<(), Reason> {
         if !self.begun {
             self.begin().map_err(|_| Reason::CipherOperationFailed)?;
         }
@@ -230,28 +243,52 @@ impl Context {
     /// `len` bytes at `at` are the caller's alone; `len` is at least a block.
     unsafe fn apply_record(&mut self, at: *mut u8, len: usize) -> Result<(), Reason> {
         let kind = self.kind();
-        if !self.provider.may_pause(kind) && !self.provider.may_wait(kind) {
-            // SAFETY: the caller's.
-            return unsafe { self.apply(at, at, len) };
-        }
-        let failed = Reason::CipherOperationFailed;
         // SAFETY: the caller's.
-        let record = unsafe { std::slice::from_raw_parts_mut(at, len) };
-        let before = record.last_chunk().copied();
-        let key = self.key.as_ref().ok_or(failed)?;
-        let request = Request::new(kind, key, Data::InPlace(record));
-        self.provider.run_or_pause(Request { nonce: &self.chain, ..request }).map_err(|_| failed)?;
-        let last = if self.encrypt { record.last_chunk().copied() } else { before };
-        // The stream, if it is used again, starts there.
-        (self.chain, self.begun) = (last.ok_or(failed)?, false);
+        unsafe {
+            match self.provider.may_pause(kind) || self.provider.may_wait(kind) {
+                true => self.apply_whole(at, at, len, Provider::run_or_pause),
+                false => self.apply_stream(at, at, len),
+            }
+        }
+    }
+
+    /// Whole blocks, at least one, as one request. What comes next begins at the last ciphertext, as in the stream.
+    ///
+    /// # Safety
+    /// As [`Context::go_on`].
+    #[cold]
+    unsafe fn apply_whole(
+        &mut self,
+        out: *mut u8,
+        input: *const u8,
+        len: usize,
+        run: fn(&Provider, Request<'_>) -> Result<usize, Error>,
+    ) -> Result<(), Reason> {
+        let failed = Reason::CipherOperationFailed;
+        let (kind, key) = (self.kind(), self.key.as_ref().ok_or(failed)?);
+        let (last, mut next) = (len - BLOCK, [0; BLOCK]);
+        let work = |data: Data<'_>| {
+            run(self.provider, Request { nonce: &self.chain, ..Request::new(kind, key, data) })
+        };
+        // SAFETY: the caller's buffers, and the last block of each.
+        unsafe {
+            if !self.encrypt {
+                std::ptr::copy_nonoverlapping(input.add(last), next.as_mut_ptr(), BLOCK);
+            }
+            with_buffers(out, input, len, work).map_err(|_| failed)?;
+            if self.encrypt {
+                std::ptr::copy_nonoverlapping(out.add(last), next.as_mut_ptr(), BLOCK);
+            }
+        }
+        (self.chain, self.begun) = (next, false);
         Ok(())
     }
 
-    /// One block of our own.
+    /// One block of our own: of two pieces, or a message's last. A device is not asked for so little.
     fn apply_to(&mut self, block: &mut [u8; BLOCK]) -> Result<(), Reason> {
         let at = block.as_mut_ptr();
         // SAFETY: a block, in place.
-        unsafe { self.apply(at, at, BLOCK) }
+        unsafe { self.apply_stream(at, at, BLOCK) }
     }
 
     /// # Safety
@@ -303,7 +340,7 @@ impl Context {
         }
     }
 
-    /// Whole blocks with nothing kept before or after.
+    /// Whole blocks with nothing kept before or after, in the stream: CMAC is made of it, and MACs are the CPU's.
     ///
     /// # Safety
     /// As [`Context::update`].
@@ -324,7 +361,7 @@ impl Context {
             return Err(Reason::CipherOperationFailed);
         }
         // SAFETY: the caller's; neither is null.
-        unsafe { self.apply(out, input, len) }.map(|()| len)
+        unsafe { self.apply_stream(out, input, len) }.map(|()| len)
     }
 
     /// A piece of any length.

@@ -15,8 +15,9 @@ use crate::sys;
 ///
 /// - Only under the published rules that offload: their papers measured callers that wait. `adaptive` has the CPU do what
 ///   would block its caller.
-/// - Only what is one request by itself: operations of keys, derivations, and records and data units of ciphers. Messages
-///   in pieces are streams, and the CPU's.
+/// - Only what is one request by itself: operations of keys, derivations, records and data units of ciphers, and a piece
+///   of whole CBC blocks, which needs nothing of what came before but a block of ciphertext. Other messages in pieces are
+///   streams, and the CPU's.
 /// - Nothing that a random generator is made of (SP 800-90A: counter mode, MACs, digests): no device sees its state.
 pub(crate) fn waits(runtime: &Runtime) -> KindSet {
     if !OFFLOADING.contains(&&*runtime.policy()) {
@@ -37,6 +38,12 @@ impl Provider {
     #[inline]
     pub(crate) fn may_wait(&self, kind: Kind) -> bool {
         self.waits.load(Relaxed) && self.seat().lock().may_wait(kind)
+    }
+
+    /// Whether a piece of a message may wait for a device: never in an `ASYNC_JOB`, whose loop would wait with it.
+    #[inline]
+    pub(crate) fn piece_may_wait(&self, kind: Kind) -> bool {
+        self.waits.load(Relaxed) && !in_job() && self.seat().lock().waits.contains(kind)
     }
 
     /// Whether a record that this thread writes may wait for a device.

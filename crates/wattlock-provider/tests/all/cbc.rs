@@ -29,19 +29,23 @@ fn host() -> Host {
 #[test]
 fn every_call_gives_what_openssl_gives() {
     let host = host();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cbc.c");
     for flags in [&["-O1"][..], &["-O1", "-fsanitize=address"]] {
-        let built = Command::new("cc")
-            .args(["-g", "-Wall", "-Wextra", "-Werror", "-o"])
-            .args([&host.path("program"), &source])
-            .args(flags)
-            .arg("-lcrypto")
-            .status();
-        assert!(built.unwrap().success(), "cbc.c was not compiled");
-        let mut command = host.command(true, host.path("program").to_str().unwrap());
-        let output = command.arg(host.path("with.cnf")).output().unwrap();
+        let output = call_for_call(&host, flags).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+/// `cbc.c`, compiled with more flags, which compares a host's provider with OpenSSL's own.
+pub fn call_for_call(host: &Host, flags: &[&str]) -> Command {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cbc.c");
+    let program = host.path("program");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-g", "-Wall", "-Wextra", "-Werror", "-o"]).args([&program, &source]);
+    let built = compiler.args(flags).arg("-lcrypto").status();
+    assert!(built.unwrap().success(), "cbc.c was not compiled");
+    let mut command = host.command(true, program.to_str().unwrap());
+    command.arg(host.path("with.cnf"));
+    command
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! Everything listens on loopback only, for as long as one test lasts.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
-use crate::common;
+use crate::{cbc, common};
 #[path = "../foreign/postgres.rs"]
 mod foreign_postgres;
 #[path = "../foreign/rustls.rs"]
@@ -526,23 +526,27 @@ fn counters(folder: &Path, process: u32) -> HashMap<String, u64> {
     sums
 }
 
-/// Runs `speed` for so long with each algorithm of its arguments; what it counted for the accelerator until shortly before its end.
-/// Nothing may have failed.
-fn speed(host: &Host, seconds: u32, arguments: &str) -> HashMap<String, u64> {
+/// Runs a program to its end; what it counted for the accelerator until shortly before that.
+fn watched(host: &Host, command: &mut Command, time: Duration) -> (HashMap<String, u64>, Output) {
     let folder = host.path("telemetry");
-    let mut command = host.command(true, "openssl");
     command.env("WATTLOCK_TELEMETRY_DIR", &folder);
-    command.args(["speed", "-seconds", &seconds.to_string()]).args(arguments.split_whitespace());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut last = HashMap::new();
-    within(Duration::from_secs(60 + 10 * u64::from(seconds)), "speed ends", || {
+    within(time, "the program ends", || {
         let now = counters(&folder, child.id());
         if !now.is_empty() {
             last = now;
         }
         child.try_wait().unwrap().is_some()
     });
-    let output = child.wait_with_output().unwrap();
+    (last, child.wait_with_output().unwrap())
+}
+
+/// Runs `speed` for so long with each algorithm of its arguments; what it counted. Nothing may have failed.
+fn speed(host: &Host, seconds: u32, arguments: &str) -> HashMap<String, u64> {
+    let mut command = host.command(true, "openssl");
+    command.args(["speed", "-seconds", &seconds.to_string()]).args(arguments.split_whitespace());
+    let (last, output) = watched(host, &mut command, Duration::from_secs(60 + 10 * u64::from(seconds)));
     let told = text(&output);
     assert!(output.status.success(), "{arguments}: {told}");
     // What goes wrong is on stderr; the compiler's options, on stdout, have the word error in them.
@@ -577,13 +581,19 @@ fn speed_fails_no_operation_when_the_accelerator_dies() {
 /// Everything that is one request, in any program, goes to a card under `offload`.
 const WHOLE: &str = "table rsa-2048-private,ecdsa-p256-sign,p256-derive,p256-generate,x25519-derive,x25519-generate,\
                      aes-128-gcm-seal,aes-128-gcm-open,aes-256-gcm-seal,aes-256-gcm-open,\
-                     aes-128-cbc-encrypt,aes-128-cbc-decrypt,aes-128-xts-encrypt,aes-256-ctr,hmac-sha-256,\
+                     aes-128-cbc-encrypt,aes-128-cbc-decrypt,aes-192-cbc-encrypt,aes-192-cbc-decrypt,\
+                     aes-256-cbc-encrypt,aes-256-cbc-decrypt,aes-128-xts-encrypt,aes-256-ctr,hmac-sha-256,\
                      tls12-prf-sha-256,tls12-prf-sha-384,hkdf-expand-sha-256,hkdf-expand-sha-384 0:50000";
 
 /// A host with such a card, and every group on.
 fn with_whole() -> Host {
+    with_whole_that("")
+}
+
+/// The same with a card that fails in some way.
+fn with_whole_that(fault: &str) -> Host {
     let host = host();
-    with_card(&host, WHOLE, 5000);
+    with_card(&host, &format!("{WHOLE}\n{fault}"), 5000);
     let config = String::from_utf8(host.read("with.cnf")).unwrap();
     let all = "[wattlock_section]\nalgorithms = gcm,cbc,ctr,xts,rsa,ec,x25519,kdf\n";
     host.write("with.cnf", config.replacen("[wattlock_section]\n", all, 1).as_bytes());
@@ -598,6 +608,9 @@ fn speed_without_jobs_is_done_by_a_card_and_no_random_number_is() {
         ("ecdsap256", "ecdsa-p256-sign"),
         ("ecdhx25519", "x25519-derive"),
         ("-evp aes-128-xts -bytes 4096", "aes-128-xts-encrypt"),
+        // EECA's table 1.
+        ("-evp aes-256-cbc -bytes 4096", "aes-256-cbc-encrypt"),
+        ("-decrypt -evp aes-256-cbc -bytes 4096", "aes-256-cbc-decrypt"),
     ] {
         let counted = speed(&host, 2, arguments);
         assert!(counted[kind] > 0, "{arguments}: {counted:?}");
@@ -605,6 +618,25 @@ fn speed_without_jobs_is_done_by_a_card_and_no_random_number_is() {
     let counted = speed(&host, 2, "rand");
     let asked: u64 = ["requests", "tests", "untested"].iter().filter_map(|name| counted.get(*name)).sum();
     assert!(counted["of others"] > 0 && asked == 0, "{counted:?}");
+}
+
+/// Pieces of CBC in any order and of any length are OpenSSL's bytes, also where a card does those of whole blocks and fails.
+#[test]
+fn pieces_of_cbc_that_a_card_does_are_what_openssl_gives() {
+    for (fault, counter) in [
+        ("", "requests"),
+        ("fault error every 5", "reported-error"),
+        ("fault wrong-result requests 300 300", "wrong-result"),
+        ("fault lost requests 300 300", "lost"),
+    ] {
+        let host = with_whole_that(fault);
+        let mut command = cbc::call_for_call(&host, &["-O1", "-fsanitize=address"]);
+        let (counted, output) = watched(&host, &mut command, Duration::from_secs(300));
+        assert!(output.status.success(), "{fault}: {}", text(&output));
+        assert!(counted[counter] > 0, "{fault}: {counted:?}");
+        let kinds = ["aes-128-cbc-encrypt", "aes-192-cbc-decrypt", "aes-256-cbc-encrypt"];
+        assert!(!fault.is_empty() || kinds.iter().all(|kind| counted[*kind] > 0), "{counted:?}");
+    }
 }
 
 /// Handshakes and records of a server that has no jobs, with clients that have no Wattlock.
