@@ -90,6 +90,7 @@ static ngx_connection_t            *timer;      /* a descriptor: nginx's timers 
 static uint64_t                     timer_ns;   /* for when it is set, by CLOCK_MONOTONIC; 0 if it is not */
 
 static void wattlock_ask(int at);
+static void wattlock_ask_beside(void);
 
 
 /* Marks in SSL_CTX ex_data; absent where nobody decided. */
@@ -421,10 +422,17 @@ wattlock_drive(wattlock_ssl_t *state, wattlock_call_e call)
 
         progress++;
         wattlock_ask(WATTLOCK_AT_CALL);
+        return done;
+    }
 
-    } else if (!state->in_handshake && call != WATTLOCK_WRITE) {
+    if (!state->in_handshake && call != WATTLOCK_WRITE) {
         ASYNC_WAIT_CTX_free(state->wait);
         state->wait = NULL;
+    }
+
+    /* What was done inside the call took time, in which others' answers may have come. */
+    if (in_flight != 0) {
+        wattlock_ask_beside();
     }
 
     return done;
@@ -1001,6 +1009,19 @@ wattlock_ask(int at)
     } else if (told.again == WATTLOCK_AGAIN_NEXT) {
         ngx_post_event(&turn_event, &ngx_posted_next_events);
     }
+}
+
+
+/* The same where a call has returned: nginx has yet to read what it left in errno and in the error queue. */
+static void
+wattlock_ask_beside(void)
+{
+    ngx_err_t  err = ngx_errno;
+
+    (void) ERR_set_mark();
+    wattlock_ask(WATTLOCK_AT_CALL);
+    (void) ERR_pop_to_mark();
+    ngx_set_errno(err);
 }
 
 

@@ -19,7 +19,9 @@
 //!   wait, the cheapest goes first: its connections then often reach the next step in time to join the dearer batch.
 //!   It looks *in a hybrid way*, which the published rule leaves open: each turn looks while an answer is due within the
 //!   time that two wake-ups take; else, if nothing is gathered, the loop sleeps until that is so ([`Expected`]). For an
-//!   answer that is late it looks after each quarter of what it is late by.
+//!   answer that is late it looks after each quarter of what it is late by. In the middle of a turn it looks where an
+//!   operation ends and an answer is due: else answers that lie fill a device's window, the CPU does what has no room
+//!   there, and that makes the turn longer still.
 //! - `heuristic` (published: Li et al., "QWEB", 2020): the loop looks, and batches go, when 48 operations are in flight
 //!   while one of them is asymmetric, or 24 otherwise; when every active connection waits; and 5 us after the last time,
 //!   a fail-safe. The rule is checked at every operation and in every turn, and the loop never sleeps while anything is
@@ -167,7 +169,7 @@ pub struct Flight {
 /// Where an event loop is when it asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// An operation was just begun; the turn goes on.
+    /// An operation has begun, or was done inside its call while others are in flight; the turn goes on.
     Call,
     /// The turn has other events left, which may begin operations.
     Busy,
@@ -373,7 +375,8 @@ impl Gather {
         now: Nanos,
     ) -> Next {
         if moment == Moment::Call {
-            return Next::Wait(Again::Behind);
+            let due = flight.due.is_some_and(|due| due <= now);
+            return if due { Next::Poll } else { Next::Wait(Again::Behind) };
         }
         if moment == Moment::Busy && self.behind < BEHIND_MOST {
             self.behind += 1;
@@ -726,6 +729,21 @@ mod tests {
         assert_eq!(quiet(&mut gather, &flight, Moment::Quiet), asleep);
         assert_eq!(quiet(&mut gather, &flight, Moment::Call), Next::Wait(Again::Behind), "the turn goes on");
         assert_eq!(quiet(&mut gather, &loop_of(2, 9), Moment::Quiet), Next::Poll, "unknown");
+    }
+
+    /// Else a turn in which the CPU does what a full window has no room for goes on for as long as answers lie in it.
+    #[test]
+    fn an_answer_that_is_due_is_looked_for_in_the_middle_of_a_turn_and_nothing_goes() {
+        let mut gather = gather(GatherRule::Turns);
+        let mut ask = |due, now, gathered: &[(Kind, Nanos)]| {
+            let flight = Flight { due, ..loop_of(2, 9) };
+            gather.turn(gathered.iter().copied(), &flight, (Moment::Call, 1), now)
+        };
+        for gathered in [&[][..], &[(CHEAP, 0)]] {
+            assert_eq!(ask(Some(1000), 999, gathered), Next::Wait(Again::Behind));
+            assert_eq!(ask(Some(1000), 1000, gathered), Next::Poll);
+            assert_eq!(ask(None, 1000, gathered), Next::Wait(Again::Behind), "nothing is known of it");
+        }
     }
 
     #[test]

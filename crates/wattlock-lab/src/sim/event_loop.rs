@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, VecDeque};
 use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
 use wattlock_emul::{Device, Model, Work};
 use wattlock_policy::{
-    Ask, EngineId, EngineWeather, Flight, Gather, GatherRule, Machine, Moment, Next, Policy, Rest, Side,
-    Weather,
+    Ask, EngineId, EngineWeather, Expected, Flight, Gather, GatherRule, Machine, Moment, Next, Policy, Rest,
+    Side, Weather,
 };
 
 use super::{Events, Random, answered};
@@ -213,6 +213,7 @@ struct Connection {
 }
 
 struct Answer {
+    number: u64,
     conn: usize,
     shape: Shape,
     submitted: Nanos,
@@ -235,8 +236,12 @@ struct Worker {
     turn_left: usize,
     /// Whether the first that is ready goes on with what it is at.
     goes_on: bool,
-    /// When it last looked for answers.
+    /// When it last looked for answers, and when before that.
     looked: Nanos,
+    before: Nanos,
+    /// How long its answers take, and what it has not taken: kind and when it was submitted.
+    expected: Expected,
+    sent: BTreeMap<u64, (Kind, Nanos)>,
     /// Which [`Event::Look`] counts.
     look: u64,
     /// Whether one is under way.
@@ -255,8 +260,16 @@ impl Worker {
             busy: self.active,
             asked: true,
             // When an answer is due stays unknown: what a loop without work saves by sleeping is no part of the study.
-            ..Flight::default()
+            due: None,
         }
+    }
+
+    /// When the first answer is due to be looked for, if that is known of all.
+    fn due(&self) -> Option<Nanos> {
+        let due = |(kind, since): &(Kind, Nanos)| self.expected.due(*kind, *since, self.looked);
+        let mut all = self.sent.values().map(due);
+        let first = all.next()??;
+        all.try_fold(first, |first, due| Some(first.min(due?)))
     }
 }
 
@@ -297,6 +310,9 @@ impl<'a> Run<'a> {
             turn_left: 0,
             goes_on: false,
             looked: 0,
+            before: 0,
+            expected: Expected::default(),
+            sent: BTreeMap::new(),
             look: 0,
             told: false,
             waits_for: None,
@@ -438,6 +454,7 @@ impl<'a> Run<'a> {
                 let connection = &mut self.connections[conn];
                 connection.at += usize::from(connection.left == 0);
                 self.go_on(worker, conn);
+                return self.turn(worker, true);
             }
             After::Collect => {
                 self.collect(worker);
@@ -491,7 +508,7 @@ impl<'a> Run<'a> {
     }
 
     /// A free worker chooses what to do: look if it is time, else the next connection, else wait. As nginx does it asks
-    /// whether it is time where an operation was just submitted, and behind a turn's events.
+    /// whether it is time where an operation was just submitted or done, and behind a turn's events.
     fn turn(&mut self, worker: usize, submitted: bool) {
         self.workers[worker].look += 1;
         self.workers[worker].told = false;
@@ -535,13 +552,16 @@ impl<'a> Run<'a> {
         }
         let (now, turn_ns) = (self.events.now(), self.server.costs.turn_ns as Nanos);
         let state = &mut self.workers[worker];
-        let next = state.gather.turn(std::iter::empty(), &state.flight(), (moment, 0), now);
+        let due = if moment == Moment::Call { state.due() } else { None };
+        let flight = Flight { due, ..state.flight() };
+        let next = state.gather.turn(std::iter::empty(), &flight, (moment, 0), now);
         let looks = !matches!(next, Next::Wait(_));
         if looks {
             // A loop that has nothing else to do has looked in the turn before, and found nothing.
             let after = now.saturating_sub(state.looked);
-            state.policy.looked(if idle { after.min(turn_ns) } else { after });
-            state.looked = now;
+            let after = if idle { after.min(turn_ns) } else { after };
+            state.policy.looked(after);
+            (state.before, state.looked) = (now - after, now);
         }
         looks
     }
@@ -587,6 +607,8 @@ impl<'a> Run<'a> {
             let Some(answer) = self.workers[worker].ring.pop_front() else { return };
             let state = &mut self.workers[worker];
             state.in_flight -= 1;
+            state.sent.remove(&answer.number);
+            state.expected.found(answer.shape.kind, answer.submitted, state.before, self.events.now());
             state.in_flight_bytes -= answer.shape.bytes as u64;
             state.asymmetric -= u32::from(answer.shape.kind.is_asymmetric());
             let outcome = answered(CARD, answer.at.max(by) - answer.submitted, answer.depth);
@@ -717,7 +739,9 @@ impl<'a> Run<'a> {
             let flight = state.flight();
             state.gather.submitted(&flight, now);
             let shape = Shape { kind, bytes, class: LatencyClass::Interactive, messages: 1 };
-            let answer = Answer { conn, shape, submitted: now, depth: state.in_flight, at: now };
+            state.sent.insert(self.number, (kind, now));
+            let (number, depth) = (self.number, state.in_flight);
+            let answer = Answer { number, conn, shape, submitted: now, depth, at: now };
             self.connections[conn].outstanding += 1;
             self.pending.insert(self.number, (worker, answer));
             let taken = self.device.accept(now, &[Work::new(self.number, kind, bytes as u64)]);

@@ -145,23 +145,15 @@ fn compression_grows_with_workers_until_the_cards_engines_are_all_at_work() {
     assert!((quarter - 0.25).abs() < 0.03, "{quarter}");
 }
 
-/// A loop looks for answers once a turn, and nobody tells `adaptive` when: an answer that has lain makes the card look slow
-/// to it. The rows that this costs are those that the page names.
+/// A loop that looked at the end of its turns only lost up to 84 % of them: answers lay, and filled the card's window.
 #[test]
-fn adaptive_loses_to_the_rule_in_the_rows_that_the_page_names_and_in_no_other() {
-    let study = defaults();
-    let loses = ["suite=ecdhe-ecdsa-p256", "suite=ecdhe-ecdsa-p384", "transfer_kib", "text_kib=512 cipher="];
-    let mut lost = vec![false; loses.len()];
-    for (gain, row) in study.rows.iter().filter_map(|row| Some((row.gain()?, row))).filter(|one| one.1.own) {
-        let named = loses.iter().position(|name| row.row.starts_with(name));
+fn adaptive_loses_no_row_to_the_rule() {
+    for (gain, row) in
+        defaults().rows.iter().filter_map(|row| Some((row.gain()?, row))).filter(|one| one.1.own)
+    {
         println!("{} {}: {gain:+.4}", row.row, row.quantity);
-        match named {
-            Some(at) => lost[at] |= gain < -0.01,
-            None => assert!(gain > -0.01, "{} {}: {gain}", row.row, row.quantity),
-        }
-        assert!(gain > -0.9, "{} {}: {gain}", row.row, row.quantity);
+        assert!(gain > -0.02, "{} {}: {gain}", row.row, row.quantity);
     }
-    assert_eq!(lost, [true; 4], "the page can be better");
 }
 
 #[test]

@@ -206,7 +206,7 @@ fn loop_through_a_seat(server: &Server, load: &Load, policy: Box<dyn Policy>) ->
         serial += 1;
     }
     let (mut ready, mut active) = (VecDeque::new(), 0u32);
-    let (mut turn_left, mut goes_on, mut submitted) = (0, false, false);
+    let (mut turn_left, mut goes_on, mut asks) = (0, false, false);
     let (mut finished, mut latency_ns) = (0, 0.0);
     let mut again = (NEVER, 0);
     let turn = |moment, active, progress: u64| {
@@ -230,7 +230,7 @@ fn loop_through_a_seat(server: &Server, load: &Load, policy: Box<dyn Policy>) ->
             ready.push_back(connection);
         }
         let over = !goes_on && turn_left == 0;
-        if std::mem::take(&mut submitted) || over {
+        if std::mem::take(&mut asks) || over {
             if over {
                 turn_left = ready.len();
             }
@@ -309,9 +309,8 @@ fn loop_through_a_seat(server: &Server, load: &Load, policy: Box<dyn Policy>) ->
                 if connection.runs() {
                     connection.at += 1;
                     (goes_on, _) = (true, ready.push_front(at));
-                } else {
-                    submitted = true;
                 }
+                asks = true;
             }
         }
     }

@@ -617,6 +617,20 @@ fn what_the_policy_gives_to_a_device_is_submitted_when_it_arrives_and_never_gath
 }
 
 #[test]
+fn an_answer_that_is_due_is_taken_in_the_middle_of_a_turn() {
+    let with = WithCard::new(&[], &[]);
+    let first = with.start(DEAR);
+    with.pass(CARD_NS);
+    assert_eq!((with.turn().looked, first.told()), (1, 1));
+    first.ends();
+    let second = with.start(DEAR);
+    assert_eq!((with.turn_at(0).looked, second.told()), (0, 0), "it is not due");
+    with.pass(2 * CARD_NS);
+    assert_eq!((with.turn_at(0).looked, second.told()), (1, 1));
+    second.ends();
+}
+
+#[test]
 fn derivations_pause_for_a_device_and_wait_for_nothing_else() {
     let with = WithCard::new(&[CHEAP], &[("pause", "always")]);
     for kind in [EXPAND, PRF] {
