@@ -24,7 +24,7 @@ while read -r key what; do
         "$call") does=$what ;;
     esac
 done <"$here/do"
-door=$2 given= device=none value=$(($(echo "$*" | cksum | cut -d' ' -f1) % 1000 + 1000))
+door=$2 given= device=none policy=adaptive value=$(($(echo "$*" | cksum | cut -d' ' -f1) % 1000 + 1000))
 shift 2
 for word; do
     case $word in
@@ -34,15 +34,20 @@ for word; do
 done
 while [ $# -gt 0 ]; do
     [ "$1" != --emulate ] || device="emulated $2"
+    [ "$1" != --policy ] || policy=$2
     shift
 done
+case $policy in software | instruction) device=none ;; esac
+head() { echo "\"schema\":1,\"door\":\"$door\",\"given\":{$given},\"policy\":\"$policy\""; }
 case $does in
     fail) echo "wattlock: nginx ended with 1" >&2; exit 50 ;;
     die) kill -9 $$ ;;
     silent) exit 0 ;;
     door) door=other ;;
-    cannot) echo "{\"schema\":1,\"door\":\"$door\",\"given\":{},\"cannot\":\"OpenSSL has no such curve\"}"; exit 0 ;;
+    cannot) echo "{$(head),\"cannot\":\"OpenSSL has no such curve\"}"; exit 0 ;;
     negative) value=-1 ;;
+    forgetful) given= ;;
+    policy) policy=other ;;
     none) device=none ;;
     hang) trap 'echo cleaned >>"$here/cleaned"; exit 1' TERM; sleep 60 & touch "$here/hangs"; wait ;;
     stubborn) trap '' TERM INT; sleep 60 & echo $! >"$here/left"; sleep 60 ;;
@@ -50,7 +55,7 @@ esac
 unit=MB/s
 [ "$door" != cipher ] || unit=kB/s
 of() { echo "\"$1\":{\"value\":$value,\"low\":$value,\"high\":$((value + 100)),\"unit\":\"$2\",\"rounds\":2}"; }
-echo "{\"schema\":1,\"door\":\"$door\",\"given\":{$given},\"figures\":{$(of seconds s),$(of throughput $unit)},\
+echo "{$(head),\"figures\":{$(of seconds s),$(of throughput $unit)},\
 \"joules\":{\"value\":0.5,\"per\":\"byte\",\"word\":\"measured\",\"domain\":\"package\"},\
 \"device\":\"$device\",\"engines\":[\"a\",\"b\"],\"busy\":0.25}"
 "#;
@@ -242,7 +247,7 @@ fn an_interrupt_ends_the_bench_and_leaves_a_file_and_a_page() {
 
 #[test]
 fn whatever_the_bench_does_is_a_row_with_a_reason_and_the_grid_goes_on() {
-    let place = Place::new("1 fail\n2 die\n3 silent\n4 door\n5 negative\n7 cannot");
+    let place = Place::new("1 fail\n2 die\n3 silent\n4 door\n5 negative\n6 forgetful\n7 cannot\n8 policy");
     let output = place.run(&words(&["--json"]));
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert_eq!(place.asked(), RUN, "every point was tried");
@@ -253,7 +258,15 @@ fn whatever_the_bench_does_is_a_row_with_a_reason_and_the_grid_goes_on() {
         filled.filter(|why| !why.is_empty()).map(str::to_owned).collect()
     };
     let failed = all("failed");
-    let wanted = ["nginx ended with 1", "signal 9", "no answer", "of door other", "cannot be -1"];
+    let wanted = [
+        "nginx ended with 1",
+        "signal 9",
+        "no answer",
+        "of door other",
+        "cannot be -1",
+        "does not say",
+        "of policy",
+    ];
     assert_eq!(failed.len(), wanted.len(), "{failed:?}");
     for (why, wanted) in failed.iter().zip(wanted) {
         assert!(why.contains(wanted), "{why}: {wanted}");
@@ -265,8 +278,8 @@ fn whatever_the_bench_does_is_a_row_with_a_reason_and_the_grid_goes_on() {
         lines.iter().find(|line| line["value"].is_null() == (line["failed"] == "" && line["cannot"] == ""));
     assert_eq!(filled_in, None, "nothing is filled in");
     let last = said(&output).lines().last().unwrap().to_owned();
-    assert!(last.contains("5 of") && last.contains("failed"), "{last}");
-    assert!(place.read("page.html").contains("5 failed"));
+    assert!(last.contains("7 of") && last.contains("failed"), "{last}");
+    assert!(place.read("page.html").contains("7 failed"));
 }
 
 /// Only the last point is left, so that a slow machine decides nothing: it hangs, and what it has started ends with it.

@@ -20,7 +20,7 @@ use wattlock_shell::INTERRUPTED;
 use wattlock_shell::process::ending_with_us;
 use wattlock_shell::program::{BENCH, NotInstalled};
 
-use super::grid::Point;
+use super::grid::{ADAPTIVE, INSTRUCTION, Point, SOFTWARE};
 
 /// How long an interrupted or overdue bench may clean up: it unmounts and ends servers.
 const GRACE: Duration = Duration::from_secs(10);
@@ -104,6 +104,7 @@ struct Answer {
     schema: u32,
     door: String,
     given: Map<String, Json>,
+    policy: String,
     cannot: Option<String>,
     #[serde(flatten)]
     rest: Json,
@@ -150,7 +151,7 @@ impl Bench {
         let mut command = ending_with_us(&command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = command.spawn().with_context(|| self.program.display().to_string())?;
-        Ok(Running::of(started)?.outcome(point, within))
+        Ok(Running::of(started)?.outcome(point, emulate, within))
     }
 }
 
@@ -214,7 +215,7 @@ impl Running {
         }
     }
 
-    fn outcome(mut self, point: &Point, within: Duration) -> Outcome {
+    fn outcome(mut self, point: &Point, emulate: Option<&str>, within: Duration) -> Outcome {
         let end = self.wait(Instant::now() + within, true).unwrap_or(End::Overdue);
         if matches!(end, End::Interrupted | End::Overdue) {
             self.signal(Signal::TERM);
@@ -235,7 +236,9 @@ impl Running {
             End::Overdue => Outcome::Failed(format!("no answer within {:.0} s", within.as_secs_f64())),
             End::Lost(error) => Outcome::Failed(format!("lost sight of the bench: {error}")),
             End::By(_) if INTERRUPTED.load(Ordering::SeqCst) => Outcome::Interrupted,
-            End::By(status) if status.success() => answer(&output, point).unwrap_or_else(Outcome::Failed),
+            End::By(status) if status.success() => {
+                answer(&output, point, emulate).unwrap_or_else(Outcome::Failed)
+            }
             End::By(status) => Outcome::Failed(match (last, status.signal()) {
                 ("", Some(signal)) => format!("the bench was killed by signal {signal}"),
                 ("", None) => {
@@ -248,14 +251,8 @@ impl Running {
     }
 }
 
-/// What the bench says of the point, checked.
-fn answer(output: &[u8], point: &Point) -> Result<Outcome, String> {
-    let text = std::str::from_utf8(output).map_err(|_| "the answer is no text".to_owned())?;
-    if text.trim().is_empty() {
-        return Err("no answer".to_owned());
-    }
-    let answer: Answer =
-        serde_json::from_str(text).map_err(|error| format!("the answer is no answer: {error}"))?;
+/// That the answer is of this point: its door, every key with its value, its policy.
+fn same(answer: &Answer, point: &Point) -> Result<(), String> {
     if answer.schema != 1 {
         return Err(format!("the answer's form is {}, not 1", answer.schema));
     }
@@ -263,22 +260,50 @@ fn answer(output: &[u8], point: &Point) -> Result<Outcome, String> {
         return Err(format!("the answer is of door {}, not {}", answer.door, point.door));
     }
     for (key, asked) in &point.keys {
-        let used = answer
-            .given
-            .get(*key)
-            .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-        let alike = |used: &str| {
-            used == asked
-                || used
-                    .parse::<f64>()
-                    .ok()
-                    .zip(asked.parse::<f64>().ok())
-                    .is_some_and(|(one, other)| one == other)
-        };
-        if used.as_deref().is_some_and(|used| !alike(used)) {
-            return Err(format!("the answer is of {key}={}, not {asked}", used.unwrap_or_default()));
+        let used = answer.given.get(*key).ok_or_else(|| format!("the answer does not say {key}="))?;
+        let used = used.as_str().map_or_else(|| used.to_string(), str::to_owned);
+        let number = |text: &str| text.parse::<f64>().ok();
+        let alike = number(&used).zip(number(asked)).is_some_and(|(one, other)| one == other);
+        if used != *asked && !alike {
+            return Err(format!("the answer is of {key}={used}, not {asked}"));
         }
     }
+    let policy = point.policy.unwrap_or(ADAPTIVE);
+    if answer.policy != policy {
+        return Err(format!("the answer is of policy {}, not {policy}", answer.policy));
+    }
+    Ok(())
+}
+
+/// That the answer's device is the one that was asked for. A device that is emulated may have had nothing to do.
+fn right_device(device: &str, point: &Point, emulate: Option<&str>) -> Result<(), String> {
+    let own = point.keys.iter().find(|(key, _)| *key == "machine").map(|(_, machine)| machine.as_str());
+    let on_cpu = point.policy.is_some_and(|policy| [SOFTWARE, INSTRUCTION].contains(&policy));
+    // Without `--emulate` a point may use what the machine has, and that is no model.
+    let (wanted, right) = match emulate.or(own.filter(|own| *own == "k20m")) {
+        _ if on_cpu || own == Some("cpu") => ("none".to_owned(), device == "none"),
+        Some(model) => {
+            let wanted = format!("emulated {model}");
+            let right = device.strip_suffix(", idle").unwrap_or(device) == wanted;
+            (wanted, right)
+        }
+        None => ("one of this machine".to_owned(), !device.starts_with("emulated ")),
+    };
+    match right {
+        true => Ok(()),
+        false => Err(format!("the device was lost or never there: it is \"{device}\", not {wanted}")),
+    }
+}
+
+/// What the bench says of the point, checked.
+fn answer(output: &[u8], point: &Point, emulate: Option<&str>) -> Result<Outcome, String> {
+    let text = std::str::from_utf8(output).map_err(|_| "the answer is no text".to_owned())?;
+    if text.trim().is_empty() {
+        return Err("no answer".to_owned());
+    }
+    let answer: Answer =
+        serde_json::from_str(text).map_err(|error| format!("the answer is no answer: {error}"))?;
+    same(&answer, point)?;
     let given = words(&answer.given);
     if let Some(why) = answer.cannot {
         return Ok(Outcome::Cannot(why, given));
@@ -288,6 +313,7 @@ fn answer(output: &[u8], point: &Point) -> Result<Outcome, String> {
     if measured.figures.is_empty() {
         return Err("the answer has no figure".to_owned());
     }
+    right_device(&measured.device, point, emulate)?;
     for (name, figure) in &measured.figures {
         let Figure { value, low, high, .. } = *figure;
         if !(value.is_finite() && value >= 0.0 && low <= value && value <= high && high.is_finite()) {
@@ -319,10 +345,11 @@ mod tests {
     fn of(change: impl Fn(&mut Json)) -> Result<Outcome, String> {
         let mut text = json!({
             "schema": 1, "door": "cipher", "given": {"bytes": 1024, "cipher": "aes-256-cbc", "processes": 1},
+            "policy": "adaptive",
             "figures": {"throughput": {"value": 2.0, "low": 1.0, "high": 3.0, "unit": "kB/s", "rounds": 2}},
             "joules": null, "device": "none", "engines": [], "busy": 0.1});
         change(&mut text);
-        answer(format!("{text}\n").as_bytes(), &point())
+        answer(format!("{text}\n").as_bytes(), &point(), None)
     }
 
     #[test]
@@ -331,18 +358,22 @@ mod tests {
         assert_eq!(measured.figures["throughput"].value, 2.0);
         assert_eq!((measured.busy, measured.device.as_str()), (Some(0.1), "none"));
         assert_eq!(given, "bytes=1024 cipher=aes-256-cbc processes=1");
-        let cannot =
-            of(|text| *text = json!({"schema": 1, "door": "cipher", "given": {}, "cannot": "no cipher"}));
-        assert_eq!(cannot, Ok(Outcome::Cannot("no cipher".into(), String::new())));
+        let cannot = of(|text| (text["figures"], text["cannot"]) = (Json::Null, json!("no cipher")));
+        let given = "bytes=1024 cipher=aes-256-cbc processes=1".to_owned();
+        assert_eq!(cannot, Ok(Outcome::Cannot("no cipher".into(), given)));
     }
 
     #[test]
     fn an_answer_that_cannot_be_is_a_failure_with_a_reason() {
         type Lie = (fn(&mut Json), &'static str);
-        let lies: [Lie; 11] = [
+        let lies: [Lie; 15] = [
             (|text| text["schema"] = json!(2), "form is 2"),
             (|text| text["door"] = json!("https"), "of door https"),
             (|text| text["given"]["bytes"] = json!("2048"), "bytes=2048, not 1024"),
+            (|text| text["given"] = json!({"bytes": 1024}), "does not say cipher="),
+            (|text| text["given"]["cipher"] = json!("aes-128-cbc"), "cipher=aes-128-cbc, not aes-256-cbc"),
+            (|text| text["policy"] = json!("qweb"), "of policy qweb, not adaptive"),
+            (|text| text["device"] = json!("emulated dh8970"), "not one of this machine"),
             (|text| text["figures"] = json!({}), "no figure"),
             (|text| text["figures"] = json!("fast"), "lacks figures"),
             (|text| text["figures"]["throughput"]["value"] = json!(-1.0), "cannot be -1"),
@@ -357,9 +388,41 @@ mod tests {
             assert!(why.contains(said), "{why}: {said}");
         }
         assert!(
-            answer(b"\n", &point()).is_err()
-                && answer(b"{} {}", &point()).is_err()
-                && answer(b"\xff", &point()).is_err()
+            answer(b"\n", &point(), None).is_err()
+                && answer(b"{} {}", &point(), None).is_err()
+                && answer(b"\xff", &point(), None).is_err()
         );
+    }
+
+    #[test]
+    fn a_device_is_the_one_that_was_asked_for() {
+        let by = |policy| Point { policy: Some(policy), ..point() };
+        let stream = |machine: &str| Point {
+            door: "stream",
+            keys: vec![("machine", machine.to_owned())],
+            ..Point::default()
+        };
+        let right = |device: &str, point: &Point, emulate| right_device(device, point, emulate).is_ok();
+        for (device, emulate, fits) in [
+            ("emulated k20m", Some("k20m"), true),
+            ("emulated k20m, idle", Some("k20m"), true),
+            ("emulated k20m2", Some("k20m"), false),
+            ("emulated h200", Some("k20m"), false),
+            ("NVIDIA H200", Some("k20m"), false),
+            ("none", Some("k20m"), false),
+            ("", Some("k20m"), false),
+            ("NVIDIA H200", None, true),
+            ("none", None, true),
+            ("emulated k20m", None, false),
+        ] {
+            assert_eq!(right(device, &by("offload"), emulate), fits, "{device} {emulate:?}");
+        }
+        assert!(
+            right("none", &by(SOFTWARE), Some("k20m"))
+                && !right("emulated k20m", &by(SOFTWARE), Some("k20m"))
+        );
+        assert!(right("emulated k20m", &stream("k20m"), None) && !right("none", &stream("k20m"), None));
+        assert!(right("none", &stream("cpu"), None) && !right("NVIDIA H200", &stream("cpu"), None));
+        assert!(right("NVIDIA H200", &stream("gpu"), None) && !right("emulated k20m", &stream("gpu"), None));
     }
 }

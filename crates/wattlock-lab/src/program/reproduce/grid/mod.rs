@@ -169,10 +169,10 @@ pub struct Extent {
     pub machine: &'static str,
 }
 
-const SOFTWARE: &str = "software";
-const INSTRUCTION: &str = "instruction";
+pub const SOFTWARE: &str = "software";
+pub const INSTRUCTION: &str = "instruction";
 const OFFLOAD: &str = "offload";
-const ADAPTIVE: &str = "adaptive";
+pub const ADAPTIVE: &str = "adaptive";
 
 /// The methods of a paper, its own rule among them.
 const fn methods(rule: &'static str) -> [&'static str; 5] {
