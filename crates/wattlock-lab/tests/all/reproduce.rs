@@ -56,7 +56,7 @@ unit=MB/s
 [ "$door" != cipher ] || unit=kB/s
 of() { echo "\"$1\":{\"value\":$value,\"low\":$value,\"high\":$((value + 100)),\"unit\":\"$2\",\"rounds\":2}"; }
 echo "{$(head),\"figures\":{$(of seconds s),$(of throughput $unit)},\
-\"joules\":{\"value\":0.5,\"per\":\"byte\",\"word\":\"measured\",\"domain\":\"package\"},\
+\"joules\":{\"value\":0.5,\"low\":0.25,\"high\":1,\"rounds\":2,\"per\":\"byte\",\"word\":\"measured\",\"domain\":\"package\"},\
 \"device\":\"$device\",\"engines\":[\"a\",\"b\"],\"busy\":0.25}"
 "#;
 
@@ -162,6 +162,9 @@ fn a_line_has_published_simulated_and_measured_beside_each_other() {
         (&joules["value"], &joules["unit"], &joules["word"]),
         (&2.0.into(), &"byte/J".into(), &"measured".into())
     );
+    let spread =
+        ["low", "high", "rounds", "joules", "joules_low", "joules_high"].map(|key| joules[key].as_f64());
+    assert_eq!(spread, [1.0, 4.0, 2.0, 0.5, 0.25, 1.0].map(Some));
     let serial = of("serial", "seconds");
     near(&serial["published"], 18.095_260_2);
     assert!(serial["value"].is_null() && !serial["cannot"].as_str().unwrap().is_empty());
@@ -169,7 +172,14 @@ fn a_line_has_published_simulated_and_measured_beside_each_other() {
     assert!(place.read("asked").lines().all(|line| line.ends_with("--meter-command echo J 1")));
     assert!(said(&output).contains("25 % at most") && said(&output).contains("left"), "{}", said(&output));
     let page = place.read("page.html");
-    for wanted in ["emulated k20m", "agrees", "disagrees", "<svg", "25 % at most"] {
+    for wanted in [
+        "emulated k20m",
+        "agrees",
+        "disagrees",
+        "<svg",
+        "25 % at most",
+        "per_joule, byte/J, measured, package",
+    ] {
         assert!(page.contains(wanted), "{wanted}");
     }
     let table = Place::new("").run(&GRID);

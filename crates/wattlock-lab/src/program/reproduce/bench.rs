@@ -71,8 +71,14 @@ pub struct Figure {
 /// Joules a byte or an operation.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Joules {
-    /// Joules for one.
+    /// Joules for one: the median of the rounds.
     pub value: f64,
+    /// The lowest of them; without it there was one round.
+    low: Option<f64>,
+    /// The highest.
+    high: Option<f64>,
+    /// How many rounds there were.
+    rounds: Option<u32>,
     /// `byte` or `operation`.
     pub per: String,
     /// `measured` or `modelled`.
@@ -80,6 +86,27 @@ pub struct Joules {
     /// What was metered, or by which model.
     #[serde(default)]
     pub domain: String,
+}
+
+impl Joules {
+    /// The lowest and the highest round.
+    pub fn spread(&self) -> [f64; 2] {
+        [self.low.unwrap_or(self.value), self.high.unwrap_or(self.value)]
+    }
+
+    /// Work for each joule: the round with most joules has the least.
+    pub fn inverse(&self) -> Figure {
+        let [low, high] = self.spread();
+        let unit = format!("{}/J", self.per);
+        let rounds = self.rounds.unwrap_or(1);
+        Figure { value: 1.0 / self.value, low: 1.0 / high, high: 1.0 / low, unit, rounds }
+    }
+
+    /// Whether they can be.
+    fn are_joules(&self) -> bool {
+        let [low, high] = self.spread();
+        low > 0.0 && low <= self.value && self.value <= high && high.is_finite()
+    }
 }
 
 /// What the bench says of a point that it measured.
@@ -320,7 +347,7 @@ fn answer(output: &[u8], point: &Point, emulate: Option<&str>) -> Result<Outcome
             return Err(format!("{name} cannot be {value} between {low} and {high}"));
         }
     }
-    if measured.joules.as_ref().is_some_and(|joules| !(joules.value.is_finite() && joules.value > 0.0)) {
+    if measured.joules.as_ref().is_some_and(|joules| !joules.are_joules()) {
         return Err("the joules are no joules".to_owned());
     }
     if measured.busy.is_some_and(|busy| !(0.0..=1.0).contains(&busy)) {
@@ -366,7 +393,7 @@ mod tests {
     #[test]
     fn an_answer_that_cannot_be_is_a_failure_with_a_reason() {
         type Lie = (fn(&mut Json), &'static str);
-        let lies: [Lie; 15] = [
+        let lies: [Lie; 16] = [
             (|text| text["schema"] = json!(2), "form is 2"),
             (|text| text["door"] = json!("https"), "of door https"),
             (|text| text["given"]["bytes"] = json!("2048"), "bytes=2048, not 1024"),
@@ -380,6 +407,13 @@ mod tests {
             (|text| text["figures"]["throughput"]["low"] = json!(2.5), "cannot be 2"),
             (|text| text["figures"]["throughput"]["value"] = Json::Null, "lacks figures"),
             (|text| text["joules"] = json!({"value": 0.0, "per": "byte", "word": "measured"}), "no joules"),
+            (
+                |text| {
+                    text["joules"] =
+                        json!({"value": 2.0, "low": 2.5, "high": 3.0, "per": "byte", "word": "measured"})
+                },
+                "no joules",
+            ),
             (|text| text["busy"] = json!(1.5), "no share"),
             (|text| *text = json!([1]), "no answer"),
         ];
@@ -392,6 +426,20 @@ mod tests {
                 && answer(b"{} {}", &point(), None).is_err()
                 && answer(b"\xff", &point(), None).is_err()
         );
+    }
+
+    #[test]
+    fn the_round_with_most_joules_has_least_work_for_each() {
+        let joules = |spread: Json| {
+            let mut all = json!({"value": 0.5, "per": "byte", "word": "measured", "domain": "package"});
+            all.as_object_mut().unwrap().extend(spread.as_object().unwrap().clone());
+            Joules::deserialize(all).unwrap()
+        };
+        let figure = joules(json!({"low": 0.25, "high": 1.0, "rounds": 3})).inverse();
+        assert_eq!((figure.value, figure.low, figure.high, figure.rounds), (2.0, 1.0, 4.0, 3));
+        assert_eq!(figure.unit, "byte/J");
+        let old = joules(json!({})).inverse();
+        assert_eq!((old.value, old.low, old.high, old.rounds), (2.0, 2.0, 2.0, 1));
     }
 
     #[test]

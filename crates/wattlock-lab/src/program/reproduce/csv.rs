@@ -13,7 +13,7 @@ use serde::Serialize;
 use wattlock_door::one_line;
 
 /// The form of the file.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// One cell of a line.
 trait Cell: Sized {
@@ -116,8 +116,12 @@ columns! {
     device: String,
     /// The share of the machine's processor time that other processes used.
     busy: Option<f64>,
-    /// Joules for each of what follows.
+    /// Joules for each of `per`: the median of the rounds.
     joules: Option<f64>,
+    /// The lowest round.
+    joules_low: Option<f64>,
+    /// The highest.
+    joules_high: Option<f64>,
     /// `byte` or `operation`.
     per: String,
     /// `measured` or `modelled`.
@@ -417,8 +421,8 @@ mod tests {
         assert!(refused(&good, &other(|one| one.commit = "abd".into())).contains("another commit"));
         assert!(refused(&good, &other(|one| one.machine = "slow".into())).contains("another machine"));
         assert!(refused(&good, &other(|one| one.grid = "eeca full".into())).contains("another grid"));
-        let form = good.replacen("\n1,", "\n2,", 1);
-        assert!(refused(&form, &identity()).contains("its form is 2"));
+        let form = good.replacen("\n2,", "\n3,", 1);
+        assert!(refused(&form, &identity()).contains("its form is 3"));
         for damage in ["\"", ",", "nan"] {
             let damaged = good.replacen("kB/s,", &format!("kB/s,{damage}"), 1) + &good[header.len()..];
             assert!(refused(&damaged, &identity()).contains("line 2 is damaged"), "{damage}");

@@ -442,9 +442,7 @@ fn measured_lines(
     let mut figures: BTreeMap<&str, bench::Figure> =
         measured.figures.iter().map(|(name, figure)| (name.as_str(), figure.clone())).collect();
     if let Some(joules) = &measured.joules {
-        let value = 1.0 / joules.value;
-        let unit = format!("{}/J", joules.per);
-        figures.insert(PER_JOULE, bench::Figure { value, low: value, high: value, unit, rounds: 1 });
+        figures.insert(PER_JOULE, joules.inverse());
     }
     let mut mine =
         figure.quantities.iter().filter_map(|quantity| Some((quantity, figures.get(quantity.name)?)));
@@ -482,6 +480,8 @@ fn measured_lines(
             device: measured.device.clone(),
             busy: measured.busy,
             joules: joules.map(|joules| joules.value),
+            joules_low: joules.map(|joules| joules.spread()[0]),
+            joules_high: joules.map(|joules| joules.spread()[1]),
             per: word(|joules| &joules.per),
             word: word(|joules| &joules.word),
             domain: word(|joules| &joules.domain),

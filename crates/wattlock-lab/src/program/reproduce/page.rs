@@ -152,15 +152,16 @@ impl Outcome<'_> {
         let row = |line: &Line| {
             let spread =
                 line.low.zip(line.high).map(|(low, high)| format!("{} {}", figure(low), figure(high)));
-            let unit = if line.unit.is_empty() {
-                line.quantity.clone()
-            } else {
-                format!("{}, {}", line.quantity, line.unit)
-            };
+            let mut unit = vec![line.quantity.as_str(), &line.unit];
+            // Of joules also whether a meter or a model says them, and of what.
+            if line.unit.ends_with('J') {
+                unit.extend([line.word.as_str(), &line.domain]);
+            }
+            unit.retain(|word| !word.is_empty());
             vec![
                 line.point.clone(),
                 line.method.clone(),
-                unit,
+                unit.join(", "),
                 number(line.published),
                 number(line.simulated),
                 number(line.value),
