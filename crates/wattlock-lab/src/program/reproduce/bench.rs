@@ -166,9 +166,7 @@ impl Bench {
     /// The program cannot be started.
     pub fn measure(&self, point: &Point, emulate: Option<&str>, within: Duration) -> Result<Outcome> {
         let mut command = Command::new(&self.program);
-        command
-            .args(["point", point.door])
-            .args(point.keys.iter().map(|(key, value)| format!("{key}={value}")));
+        command.args(["point", point.door]).args(point.asked().map(|(key, value)| format!("{key}={value}")));
         command.args(["--seconds", &self.seconds.to_string(), "--rounds", &self.rounds.to_string()]);
         command.args(point.policy.iter().flat_map(|policy| ["--policy", policy]));
         command.args(point.settings.iter().flat_map(|setting| ["--set", setting]));
@@ -286,12 +284,12 @@ fn same(answer: &Answer, point: &Point) -> Result<(), String> {
     if answer.door != point.door {
         return Err(format!("the answer is of door {}, not {}", answer.door, point.door));
     }
-    for (key, asked) in &point.keys {
-        let used = answer.given.get(*key).ok_or_else(|| format!("the answer does not say {key}="))?;
+    for (key, asked) in point.asked() {
+        let used = answer.given.get(key).ok_or_else(|| format!("the answer does not say {key}="))?;
         let used = used.as_str().map_or_else(|| used.to_string(), str::to_owned);
         let number = |text: &str| text.parse::<f64>().ok();
         let alike = number(&used).zip(number(asked)).is_some_and(|(one, other)| one == other);
-        if used != *asked && !alike {
+        if used != asked && !alike {
             return Err(format!("the answer is of {key}={used}, not {asked}"));
         }
     }
@@ -304,7 +302,7 @@ fn same(answer: &Answer, point: &Point) -> Result<(), String> {
 
 /// That the answer's device is the one that was asked for. A device that is emulated may have had nothing to do.
 fn right_device(device: &str, point: &Point, emulate: Option<&str>) -> Result<(), String> {
-    let own = point.keys.iter().find(|(key, _)| *key == "machine").map(|(_, machine)| machine.as_str());
+    let own = point.asked().find(|(key, _)| *key == "machine").map(|(_, machine)| machine);
     let on_cpu = point.policy.is_some_and(|policy| [SOFTWARE, INSTRUCTION].contains(&policy));
     // Without `--emulate` a point may use what the machine has, and that is no model.
     let (wanted, right) = match emulate.or(own.filter(|own| *own == "k20m")) {

@@ -122,18 +122,20 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         }
     }
     for figure in &mut figures {
-        let nothing = device(figure.paper).is_none() && !gpu;
+        let emulates = device(figure.paper).is_some();
+        let nothing = !emulates && !gpu;
         let own = figure.paper.name();
         for point in &mut figure.points {
             if nothing
                 && (point.policy.is_some_and(|policy| policy == "offload" || policy == own)
-                    || point
-                        .keys
-                        .iter()
-                        .any(|(key, rule)| *key == "rule" && ["gp", "lecpaes"].contains(&&**rule)))
+                    || matches!(point.by, Some(("rule", "gp" | "lecpaes"))))
                 && point.cannot.is_none()
             {
                 point.cannot = Some("no accelerator on this machine, and none is emulated".to_owned());
+            }
+            let clocked = point.asked().any(|(key, _)| key == "clock");
+            if clocked && !emulates && point.cannot.is_none() {
+                point.cannot = Some("no door sets a real GPU's clock, and none is emulated".to_owned());
             }
         }
     }
@@ -444,24 +446,25 @@ fn measured_lines(
     if let Some(joules) = &measured.joules {
         figures.insert(PER_JOULE, joules.inverse());
     }
+    // Joules are there or not; what else the figure is of must be.
+    let first = figure.quantities.iter().find(|quantity| quantity.name != PER_JOULE);
+    let lacks = first.filter(|first| !figures.contains_key(first.name));
+    let lacks = lacks.map(|first| format!("the answer has no {}", first.name));
     let mut mine =
         figure.quantities.iter().filter_map(|quantity| Some((quantity, figures.get(quantity.name)?)));
-    let wrong = match mine.clone().next() {
-        None => Some(format!("the answer has no {}", figure.quantities[0].name)),
-        Some(_) => {
-            mine.find(|(quantity, found)| quantity.name != PER_JOULE && quantity.unit != found.unit).map(
-                |(quantity, found)| format!("{} is in {}, not {}", quantity.name, found.unit, quantity.unit),
-            )
-        }
-    };
-    if let Some(failed) = wrong {
+    let other = mine.find(|(quantity, found)| quantity.name != PER_JOULE && quantity.unit != found.unit);
+    let other = other
+        .map(|(quantity, found)| format!("{} is in {}, not {}", quantity.name, found.unit, quantity.unit));
+    if let Some(failed) = lacks.or(other) {
         return reasons(figure, point, &Line { failed, given: given.to_owned(), ..empty.clone() });
     }
     let known: Vec<&str> = figure.quantities.iter().map(|quantity| quantity.name).collect();
     let rest = figures.keys().copied().filter(|name| !known.contains(name));
     let names: Vec<&str> = known.iter().copied().chain(rest).collect();
     let line = |name: &str| {
-        let found = figures.get(name)?;
+        let Some(found) = figures.get(name) else {
+            return absent_line(figure, point, &Line { given: given.to_owned(), ..empty.clone() }, name);
+        };
         let quantity = figure.quantities.iter().find(|quantity| quantity.name == name);
         // A figure in another unit has nothing beside it.
         let alike = quantity.is_some_and(|quantity| quantity.unit == found.unit);
@@ -491,6 +494,16 @@ fn measured_lines(
         })
     };
     names.into_iter().filter_map(line).collect()
+}
+
+/// Why a quantity is not in an answer, if something stands beside it.
+fn absent_line(figure: &Figure, point: &Point, empty: &Line, name: &str) -> Option<Line> {
+    let cannot = match name {
+        PER_JOULE => "no joules: no counter, no model, no --meter-command",
+        _ => "this door has no such figure here",
+    };
+    let why = Line { cannot: cannot.to_owned(), ..empty.clone() };
+    reasons(figure, point, &why).into_iter().find(|line| line.quantity == name)
 }
 
 /// A line for each quantity that something stands beside, with the reason in place of a figure.

@@ -96,11 +96,12 @@ impl Outcome<'_> {
     pub fn tally(&self, of: &Figure) -> [usize; 4] {
         let mut tally = [0; 4];
         for point in &of.points {
-            let at = match self.of(of, point).next() {
+            let mut lines = self.of(of, point).peekable();
+            let at = match lines.peek() {
                 None => 3,
                 Some(line) if !line.failed.is_empty() => 2,
-                Some(line) if !line.cannot.is_empty() => 1,
-                Some(_) => 0,
+                // A point that was measured may lack a quantity.
+                Some(_) => usize::from(lines.all(|line| line.value.is_none())),
             };
             tally[at] += 1;
         }
