@@ -207,6 +207,8 @@ fn resuming_repeats_nothing_and_loses_nothing() {
         let output = place.run(&words(&["--resume"]));
         assert_eq!(output.status.code(), Some(1), "cut at {cut}: {}", said(&output));
         assert_eq!(place.read("kept.csv"), content, "cut at {cut}");
+        let in_line = cut > 0 && !content[..cut].ends_with('\n');
+        assert!(!in_line || said(&output).contains("was cut"), "cut at {cut}: {}", said(&output));
         assert!(
             asked.ends_with(&place.read("asked")),
             "cut at {cut}: the points that are left, in their order"

@@ -10,7 +10,7 @@ mod grid;
 mod page;
 mod shape;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -220,6 +220,7 @@ fn measure(command: &Command, figures: &[Figure], device: &dyn Fn(Paper) -> Opti
         command.csv.clone().unwrap_or_else(|| format!("reproduce-{}.csv", name(&command.paper.0)).into());
     let places = Places::begin(command)?;
     let (kept, lines) = Kept::open(&path, command.resume, &identity)?;
+    gone_on(&path, &kept, &lines, figures)?;
     let mut run =
         Run { command, bench, identity, kept, lines, begun: Instant::now(), spent: Duration::ZERO, ran: 0 };
     let end = run.all(figures, device);
@@ -255,6 +256,22 @@ fn measure(command: &Command, figures: &[Figure], device: &dyn Fn(Paper) -> Opti
         "{failed} of {all} points failed: the column `failed` of {} says why",
         path.display()
     );
+    Ok(())
+}
+
+/// Refuses a file with points that this grid has not, and says what of it was cut.
+fn gone_on(path: &Path, kept: &Kept, lines: &[Line], figures: &[Figure]) -> Result<()> {
+    let points = figures.iter().flat_map(|figure| figure.points.iter().map(move |point| (figure, point)));
+    let known: BTreeSet<[String; 5]> = points.map(|(figure, point)| page::key(figure, point)).collect();
+    let shown = wattlock_door::one_line(path);
+    if let Some(line) = lines.iter().find(|line| !known.contains(&line.key().map(str::to_owned))) {
+        let [paper, figure, _, point, method] = line.key();
+        let text = format!("{shown}: {paper} {figure} {point} {method} is no point of this grid");
+        return Err(wattlock_door::Error::Usage(text).into());
+    }
+    if let Some(number) = kept.cut() {
+        eprintln!("wattlock: {shown}: what begins in line {number} was cut; its point is measured again");
+    }
     Ok(())
 }
 
@@ -302,7 +319,7 @@ impl Run<'_> {
     /// Every point that is not in the file yet.
     fn all(&mut self, figures: &[Figure], device: &dyn Fn(Paper) -> Option<String>) -> End {
         let all = || figures.iter().flat_map(|figure| figure.points.iter().map(move |point| (figure, point)));
-        let done: std::collections::BTreeSet<[String; 5]> =
+        let done: BTreeSet<[String; 5]> =
             self.lines.iter().map(|line| line.key().map(str::to_owned)).collect();
         let left: Vec<(&Figure, &Point)> =
             all().filter(|(figure, point)| !done.contains(&page::key(figure, point))).collect();
