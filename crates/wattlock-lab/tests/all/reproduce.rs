@@ -51,9 +51,17 @@ case $does in
     policy) policy=other ;;
     none) device=none ;;
     poor) joules=null ;;
+    litter)
+        folder=$TMPDIR/wattlock-point-$$-a
+        mkdir -p "$folder/mount0" && echo "$folder" >"$here/folder"
+        mount -t tmpfs none "$folder/mount0" 2>/dev/null && touch "$folder/mount0/file"
+        setsid sh -c 'trap "" TERM; echo $$ >>"$0/escaped"; while :; do sleep 60; done' "$here" &
+        setsid sh -c 'echo $$ >>"$0/escaped"; exec sleep 60' "$here" &
+        until [ "$(wc -l <"$here/escaped" 2>/dev/null)" = 2 ]; do sleep 0.01; done ;;
     hang) trap 'echo cleaned >>"$here/cleaned"; exit 1' TERM; sleep 60 & touch "$here/hangs"; wait ;;
     stubborn) trap '' TERM INT; sleep 60 & echo $! >"$here/left"; sleep 60 ;;
 esac
+[ "$does" != litter ] || [ ! -e "$here/killed" ] || kill -9 $$
 unit=MB/s
 [ "$door" != cipher ] || unit=kB/s
 of() { echo "\"$1\":{\"value\":$value,\"low\":$value,\"high\":$((value + 100)),\"unit\":\"$2\",\"rounds\":2}"; }
@@ -91,7 +99,7 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock-lab"));
         command.arg("reproduce").args(words).arg("--bench").arg(self.at("bench")).current_dir(self.0.path());
         // A GPU of this machine must not change what is asked.
-        command.env("WATTLOCK_CUDA_DRIVER", "/no/such/driver");
+        command.env("WATTLOCK_CUDA_DRIVER", "/no/such/driver").env("TMPDIR", self.0.path());
         command.args(["--csv", "kept.csv", "--report", "page.html"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -356,6 +364,28 @@ fn a_bench_that_hangs_ends_with_all_that_it_started() {
 fn has_ended(pid: &str) -> bool {
     let stat = std::fs::read_to_string(PathBuf::from("/proc").join(pid.trim()).join("stat"));
     stat.map_or(true, |stat| stat.contains(") Z "))
+}
+
+/// Programs in sessions of their own, one of which heeds nothing, a mount and a folder: of a bench that is killed, and of
+/// one that answers and forgets them.
+#[test]
+fn what_a_bench_leaves_behind_is_taken_away() {
+    for killed in [true, false] {
+        let place = Place::new("3 litter");
+        if killed {
+            std::fs::write(place.at("killed"), "").unwrap();
+        }
+        let output = place.run(&GRID);
+        assert_eq!(output.status.code(), Some(i32::from(killed)), "{}", said(&output));
+        assert_eq!(place.read("kept.csv").contains("killed by signal 9"), killed);
+        let escaped = place.read("escaped");
+        assert!(escaped.lines().count() == 2 && escaped.lines().all(has_ended), "{escaped}");
+        let folder = place.read("folder");
+        let folder = folder.trim();
+        assert!(!folder.is_empty() && !Path::new(folder).exists(), "{folder}: {}", said(&output));
+        assert!(!std::fs::read_to_string("/proc/self/mountinfo").unwrap().contains(folder));
+        assert_eq!(place.asked(), RUN, "the grid goes on");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! One point, by the bench: a process that measures it and answers with one JSON object, or does not.
 //!
 //! It believes nothing: an answer for another door, of another form, with figures that cannot be, is a failure with a
-//! reason. Invariant: when a call returns, the process and its group have ended, whatever they did.
+//! reason. Invariant: when a call returns, the process and all that it started have ended, whatever they did.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -21,6 +21,7 @@ use wattlock_shell::process::ending_with_us;
 use wattlock_shell::program::{BENCH, NotInstalled};
 
 use super::grid::{ADAPTIVE, INSTRUCTION, Point, SOFTWARE};
+use super::remains;
 
 /// How long an interrupted or overdue bench may clean up: it unmounts and ends servers.
 const GRACE: Duration = Duration::from_secs(10);
@@ -244,11 +245,15 @@ impl Running {
         let end = self.wait(Instant::now() + within, true).unwrap_or(End::Overdue);
         if matches!(end, End::Interrupted | End::Overdue) {
             self.signal(Signal::TERM);
-            self.wait(Instant::now() + GRACE, false);
+            if self.wait(Instant::now() + GRACE, false).is_none() {
+                self.signal(Signal::KILL);
+            }
         }
-        // Whatever is left of its group: the bench itself, if it heeds nothing, or a server that it forgot.
-        self.signal(Signal::KILL);
         let _ = self.child.wait();
+        // Before its outputs are read to their end: a server that it forgot holds them.
+        for what in remains::take_away(self.child.id()) {
+            eprintln!("wattlock: the bench left {what}");
+        }
         let output = self.said.recv_timeout(GRACE).unwrap_or_default();
         let complaint = self.complained.recv_timeout(GRACE).unwrap_or_default();
         let complaint = String::from_utf8_lossy(&complaint).into_owned();

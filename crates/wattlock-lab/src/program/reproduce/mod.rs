@@ -8,6 +8,7 @@ mod bench;
 mod csv;
 mod grid;
 mod page;
+mod remains;
 mod shape;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -219,6 +220,7 @@ fn measure(command: &Command, figures: &[Figure], device: &dyn Fn(Paper) -> Opti
     let path =
         command.csv.clone().unwrap_or_else(|| format!("reproduce-{}.csv", name(&command.paper.0)).into());
     let places = Places::begin(command)?;
+    remains::adopt()?;
     let (kept, lines) = Kept::open(&path, command.resume, &identity)?;
     gone_on(&path, &kept, &lines, figures)?;
     let mut run =
