@@ -24,7 +24,7 @@ while read -r key what; do
         "$call") does=$what ;;
     esac
 done <"$here/do"
-door=$2 given= device=none value=$(($(echo "$*" | cksum | cut -d' ' -f1) % 1000 + 1000))
+door=$2 given= device=none policy=adaptive value=$(($(echo "$*" | cksum | cut -d' ' -f1) % 1000 + 1000))
 shift 2
 for word; do
     case $word in
@@ -34,24 +34,38 @@ for word; do
 done
 while [ $# -gt 0 ]; do
     [ "$1" != --emulate ] || device="emulated $2"
+    [ "$1" != --policy ] || policy=$2
     shift
 done
+case $policy in software | instruction) device=none ;; esac
+joules='{"value":0.5,"low":0.25,"high":1,"rounds":2,"per":"byte","word":"measured","domain":"package"}'
+head() { echo "\"schema\":1,\"door\":\"$door\",\"given\":{$given},\"policy\":\"$policy\""; }
 case $does in
     fail) echo "wattlock: nginx ended with 1" >&2; exit 50 ;;
     die) kill -9 $$ ;;
     silent) exit 0 ;;
     door) door=other ;;
-    cannot) echo "{\"schema\":1,\"door\":\"$door\",\"given\":{},\"cannot\":\"OpenSSL has no such curve\"}"; exit 0 ;;
+    cannot) echo "{$(head),\"cannot\":\"OpenSSL has no such curve\"}"; exit 0 ;;
     negative) value=-1 ;;
+    forgetful) given= ;;
+    policy) policy=other ;;
     none) device=none ;;
+    poor) joules=null ;;
+    litter)
+        folder=$TMPDIR/wattlock-point-$$-a
+        mkdir -p "$folder/mount0" && echo "$folder" >"$here/folder"
+        mount -t tmpfs none "$folder/mount0" 2>/dev/null && touch "$folder/mount0/file"
+        setsid sh -c 'trap "" TERM; echo $$ >>"$0/escaped"; while :; do sleep 60; done' "$here" &
+        setsid sh -c 'echo $$ >>"$0/escaped"; exec sleep 60' "$here" &
+        until [ "$(wc -l <"$here/escaped" 2>/dev/null)" = 2 ]; do sleep 0.01; done ;;
     hang) trap 'echo cleaned >>"$here/cleaned"; exit 1' TERM; sleep 60 & touch "$here/hangs"; wait ;;
     stubborn) trap '' TERM INT; sleep 60 & echo $! >"$here/left"; sleep 60 ;;
 esac
+[ "$does" != litter ] || [ ! -e "$here/killed" ] || kill -9 $$
 unit=MB/s
 [ "$door" != cipher ] || unit=kB/s
 of() { echo "\"$1\":{\"value\":$value,\"low\":$value,\"high\":$((value + 100)),\"unit\":\"$2\",\"rounds\":2}"; }
-echo "{\"schema\":1,\"door\":\"$door\",\"given\":{$given},\"figures\":{$(of seconds s),$(of throughput $unit)},\
-\"joules\":{\"value\":0.5,\"per\":\"byte\",\"word\":\"measured\",\"domain\":\"package\"},\
+echo "{$(head),\"figures\":{$(of seconds s),$(of throughput $unit)},\"joules\":$joules,\
 \"device\":\"$device\",\"engines\":[\"a\",\"b\"],\"busy\":0.25}"
 "#;
 
@@ -85,7 +99,7 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock-lab"));
         command.arg("reproduce").args(words).arg("--bench").arg(self.at("bench")).current_dir(self.0.path());
         // A GPU of this machine must not change what is asked.
-        command.env("WATTLOCK_CUDA_DRIVER", "/no/such/driver");
+        command.env("WATTLOCK_CUDA_DRIVER", "/no/such/driver").env("TMPDIR", self.0.path());
         command.args(["--csv", "kept.csv", "--report", "page.html"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -127,9 +141,7 @@ fn objects(output: &Output) -> Vec<Value> {
 /// The grid of these tests: table 5 of EEP, the default part.
 const GRID: [&str; 2] = ["eep", "table5"];
 /// Its points that run.
-const RUN: usize = 10;
-/// Its points that cannot: one thread.
-const CANNOT: usize = 2;
+const RUN: usize = 12;
 
 fn words<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [&GRID[..], more].concat()
@@ -157,14 +169,25 @@ fn a_line_has_published_simulated_and_measured_beside_each_other() {
         (&joules["value"], &joules["unit"], &joules["word"]),
         (&2.0.into(), &"byte/J".into(), &"measured".into())
     );
+    let spread =
+        ["low", "high", "rounds", "joules", "joules_low", "joules_high"].map(|key| joules[key].as_f64());
+    assert_eq!(spread, [1.0, 4.0, 2.0, 0.5, 0.25, 1.0].map(Some));
     let serial = of("serial", "seconds");
     near(&serial["published"], 18.095_260_2);
-    assert!(serial["value"].is_null() && !serial["cannot"].as_str().unwrap().is_empty());
+    assert!(serial["value"].is_number() && serial["point"] == hybrid["point"]);
+    assert!(serial["given"].as_str().unwrap().contains("cpus=1"), "{serial}");
     assert_eq!(place.asked(), RUN);
     assert!(place.read("asked").lines().all(|line| line.ends_with("--meter-command echo J 1")));
     assert!(said(&output).contains("25 % at most") && said(&output).contains("left"), "{}", said(&output));
     let page = place.read("page.html");
-    for wanted in ["emulated k20m", "agrees", "disagrees", "<svg", "25 % at most"] {
+    for wanted in [
+        "emulated k20m",
+        "agrees",
+        "disagrees",
+        "<svg",
+        "25 % at most",
+        "per_joule, byte/J, measured, package",
+    ] {
         assert!(page.contains(wanted), "{wanted}");
     }
     let table = Place::new("").run(&GRID);
@@ -184,7 +207,7 @@ fn resuming_repeats_nothing_and_loses_nothing() {
     assert_eq!(whole.run(&GRID).status.code(), Some(1), "a point failed");
     let (content, asked) = (whole.read("kept.csv"), whole.read("asked"));
     let mut cuts: Vec<usize> = content.match_indices('\n').map(|(at, _)| at + 1).collect();
-    assert!(cuts.len() > RUN + CANNOT);
+    assert!(cuts.len() > RUN);
     cuts.extend([0, 10, cuts[3] - 1, cuts[9] + 40, content.len() - 1]);
     for cut in cuts {
         let place = Place::new(DOES);
@@ -192,6 +215,8 @@ fn resuming_repeats_nothing_and_loses_nothing() {
         let output = place.run(&words(&["--resume"]));
         assert_eq!(output.status.code(), Some(1), "cut at {cut}: {}", said(&output));
         assert_eq!(place.read("kept.csv"), content, "cut at {cut}");
+        let in_line = cut > 0 && !content[..cut].ends_with('\n');
+        assert!(!in_line || said(&output).contains("was cut"), "cut at {cut}: {}", said(&output));
         assert!(
             asked.ends_with(&place.read("asked")),
             "cut at {cut}: the points that are left, in their order"
@@ -242,7 +267,7 @@ fn an_interrupt_ends_the_bench_and_leaves_a_file_and_a_page() {
 
 #[test]
 fn whatever_the_bench_does_is_a_row_with_a_reason_and_the_grid_goes_on() {
-    let place = Place::new("1 fail\n2 die\n3 silent\n4 door\n5 negative\n7 cannot");
+    let place = Place::new("1 fail\n2 die\n3 silent\n4 door\n5 negative\n6 forgetful\n7 cannot\n8 policy");
     let output = place.run(&words(&["--json"]));
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert_eq!(place.asked(), RUN, "every point was tried");
@@ -253,7 +278,15 @@ fn whatever_the_bench_does_is_a_row_with_a_reason_and_the_grid_goes_on() {
         filled.filter(|why| !why.is_empty()).map(str::to_owned).collect()
     };
     let failed = all("failed");
-    let wanted = ["nginx ended with 1", "signal 9", "no answer", "of door other", "cannot be -1"];
+    let wanted = [
+        "nginx ended with 1",
+        "signal 9",
+        "no answer",
+        "of door other",
+        "cannot be -1",
+        "does not say",
+        "of policy",
+    ];
     assert_eq!(failed.len(), wanted.len(), "{failed:?}");
     for (why, wanted) in failed.iter().zip(wanted) {
         assert!(why.contains(wanted), "{why}: {wanted}");
@@ -265,8 +298,43 @@ fn whatever_the_bench_does_is_a_row_with_a_reason_and_the_grid_goes_on() {
         lines.iter().find(|line| line["value"].is_null() == (line["failed"] == "" && line["cannot"] == ""));
     assert_eq!(filled_in, None, "nothing is filled in");
     let last = said(&output).lines().last().unwrap().to_owned();
-    assert!(last.contains("5 of") && last.contains("failed"), "{last}");
-    assert!(place.read("page.html").contains("5 failed"));
+    assert!(last.contains("7 of") && last.contains("failed"), "{last}");
+    assert!(place.read("page.html").contains("7 failed"));
+}
+
+#[test]
+fn a_point_without_joules_has_a_row_that_says_so_and_is_measured() {
+    let place = Place::new("@eep poor");
+    let output = place.run(&words(&["--json"]));
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let lines = objects(&output);
+    let without: Vec<_> = lines.iter().filter(|line| line["cannot"] != "").collect();
+    assert_eq!(without.len(), 2, "{without:?}");
+    for line in without {
+        assert_eq!((&line["method"], &line["quantity"]), (&"eep".into(), &"per_joule".into()));
+        assert!(line["simulated"].is_number() && line["value"].is_null(), "{line}");
+    }
+    let measured = format!("{RUN} points measured, 0 cannot run here, 0 failed");
+    assert!(place.read("page.html").contains(&measured));
+}
+
+/// The lowest and the highest clock of the emulated GPU; a real one's is set by no door.
+#[test]
+fn clocks_are_those_of_the_emulated_gpu() {
+    let place = Place::new("");
+    let output = place.run(&["eep", "figure5", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let asked = place.read("asked");
+    let with = |word: &str| asked.lines().filter(|line| line.contains(word)).count();
+    assert_eq!(
+        [with("clock=324 "), with("clock=758 "), with("clock="), with("--emulate k20m")],
+        [3, 3, 6, 6]
+    );
+    let place = Place::new("");
+    let output = place.run(&["eep", "figure5", "--json", "--no-emulate"]);
+    assert_eq!((output.status.code(), place.asked()), (Some(0), 0), "{}", said(&output));
+    let lines = objects(&output);
+    assert!(lines.len() == 6 && lines.iter().all(|line| line["cannot"] != "" && line["value"].is_null()));
 }
 
 /// Only the last point is left, so that a slow machine decides nothing: it hangs, and what it has started ends with it.
@@ -277,7 +345,7 @@ fn a_bench_that_hangs_ends_with_all_that_it_started() {
     let content = whole.read("kept.csv");
     let last = content
         .lines()
-        .position(|line| line.contains("bytes=400000000") && line.contains(",adaptive,"))
+        .position(|line| line.contains("bytes=400000000") && line.contains(",serial,"))
         .unwrap();
     let before: String = content.lines().take(last).map(|line| format!("{line}\n")).collect();
     for does in ["hang", "stubborn"] {
@@ -288,17 +356,41 @@ fn a_bench_that_hangs_ends_with_all_that_it_started() {
         assert!(place.read("kept.csv").contains("no answer within 2 s"), "{does}");
         assert!(place.read("page.html").contains("1 failed"), "{does}");
         let left = place.read("left");
-        let state = std::fs::read_to_string(PathBuf::from("/proc").join(left.trim()).join("stat"));
-        assert!(
-            left.is_empty() || state.as_ref().map_or(true, |state| state.contains(") Z ")),
-            "{does}: {state:?}"
-        );
+        assert!(left.is_empty() || has_ended(&left), "{does}: {left}");
+    }
+}
+
+/// A process is gone, or only its parent does not know yet.
+fn has_ended(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(PathBuf::from("/proc").join(pid.trim()).join("stat"));
+    stat.map_or(true, |stat| stat.contains(") Z "))
+}
+
+/// Programs in sessions of their own, one of which heeds nothing, a mount and a folder: of a bench that is killed, and of
+/// one that answers and forgets them.
+#[test]
+fn what_a_bench_leaves_behind_is_taken_away() {
+    for killed in [true, false] {
+        let place = Place::new("3 litter");
+        if killed {
+            std::fs::write(place.at("killed"), "").unwrap();
+        }
+        let output = place.run(&GRID);
+        assert_eq!(output.status.code(), Some(i32::from(killed)), "{}", said(&output));
+        assert_eq!(place.read("kept.csv").contains("killed by signal 9"), killed);
+        let escaped = place.read("escaped");
+        assert!(escaped.lines().count() == 2 && escaped.lines().all(has_ended), "{escaped}");
+        let folder = place.read("folder");
+        let folder = folder.trim();
+        assert!(!folder.is_empty() && !Path::new(folder).exists(), "{folder}: {}", said(&output));
+        assert!(!std::fs::read_to_string("/proc/self/mountinfo").unwrap().contains(folder));
+        assert_eq!(place.asked(), RUN, "the grid goes on");
     }
 }
 
 #[test]
 fn a_device_that_is_lost_is_not_measured_on_without_it() {
-    let place = Place::new("8 none\n9 none\n10 none");
+    let place = Place::new("9 none\n10 none\n11 none");
     let output = place.run(&words(&["--json"]));
     assert_eq!(output.status.code(), Some(1));
     let lost: Vec<Value> = objects(&output)
@@ -364,12 +456,16 @@ fn what_is_listed_is_not_run_and_nonsense_is_one_line() {
         (&["nobody"][..], 60),
         (&["eep", "figure99"], 60),
         (&["eep", "--no-emulate", "--emulate", "k20m"], 2),
+        (&["eep", "--emulate", "no-such-card"], 2),
+        (&["eep", "--pictures", "bench"], 1),
+        (&["eep", "--pictures", "bench/below"], 1),
         (&["eep", "--limit", "0"], 60),
         (&["eep", "--policy", "eep"], 60),
     ] {
         let output = place.run(words);
         assert_eq!(output.status.code(), Some(code), "{words:?}: {}", said(&output));
         assert!(said(&output).starts_with("wattlock: "), "{}", said(&output));
+        assert!(place.asked() == 0 && !place.at("kept.csv").exists(), "{words:?}: nothing has begun");
     }
     let mut nowhere = Command::new(env!("CARGO_BIN_EXE_wattlock-lab"));
     let nowhere = nowhere
@@ -404,9 +500,9 @@ fn without_a_device_its_methods_cannot_run() {
 #[test]
 fn a_picture_of_a_paper_stands_alone() {
     let place = Place::new("");
-    let output = place.run(&words(&["--pictures", "."]));
+    let output = place.run(&words(&["--pictures", "new/folder"]));
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    let picture = place.read("reproduce-eep.svg");
+    let picture = place.read("new/folder/reproduce-eep.svg");
     assert!(picture.starts_with("<svg xmlns=") && picture.contains("emulated k20m"), "{picture}");
-    assert!(!Path::new(&place.at("reproduce-eeca.svg")).exists());
+    assert_eq!(std::fs::read_dir(place.at("new/folder")).unwrap().count(), 1);
 }

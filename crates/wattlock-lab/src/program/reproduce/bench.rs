@@ -1,7 +1,7 @@
 //! One point, by the bench: a process that measures it and answers with one JSON object, or does not.
 //!
 //! It believes nothing: an answer for another door, of another form, with figures that cannot be, is a failure with a
-//! reason. Invariant: when a call returns, the process and its group have ended, whatever they did.
+//! reason. Invariant: when a call returns, the process and all that it started have ended, whatever they did.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -20,7 +20,8 @@ use wattlock_shell::INTERRUPTED;
 use wattlock_shell::process::ending_with_us;
 use wattlock_shell::program::{BENCH, NotInstalled};
 
-use super::grid::Point;
+use super::grid::{ADAPTIVE, INSTRUCTION, Point, SOFTWARE};
+use super::remains;
 
 /// How long an interrupted or overdue bench may clean up: it unmounts and ends servers.
 const GRACE: Duration = Duration::from_secs(10);
@@ -71,8 +72,14 @@ pub struct Figure {
 /// Joules a byte or an operation.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Joules {
-    /// Joules for one.
+    /// Joules for one: the median of the rounds.
     pub value: f64,
+    /// The lowest of them; without it there was one round.
+    low: Option<f64>,
+    /// The highest.
+    high: Option<f64>,
+    /// How many rounds there were.
+    rounds: Option<u32>,
     /// `byte` or `operation`.
     pub per: String,
     /// `measured` or `modelled`.
@@ -80,6 +87,27 @@ pub struct Joules {
     /// What was metered, or by which model.
     #[serde(default)]
     pub domain: String,
+}
+
+impl Joules {
+    /// The lowest and the highest round.
+    pub fn spread(&self) -> [f64; 2] {
+        [self.low.unwrap_or(self.value), self.high.unwrap_or(self.value)]
+    }
+
+    /// Work for each joule: the round with most joules has the least.
+    pub fn inverse(&self) -> Figure {
+        let [low, high] = self.spread();
+        let unit = format!("{}/J", self.per);
+        let rounds = self.rounds.unwrap_or(1);
+        Figure { value: 1.0 / self.value, low: 1.0 / high, high: 1.0 / low, unit, rounds }
+    }
+
+    /// Whether they can be.
+    fn are_joules(&self) -> bool {
+        let [low, high] = self.spread();
+        low > 0.0 && low <= self.value && self.value <= high && high.is_finite()
+    }
 }
 
 /// What the bench says of a point that it measured.
@@ -104,6 +132,7 @@ struct Answer {
     schema: u32,
     door: String,
     given: Map<String, Json>,
+    policy: String,
     cannot: Option<String>,
     #[serde(flatten)]
     rest: Json,
@@ -138,9 +167,7 @@ impl Bench {
     /// The program cannot be started.
     pub fn measure(&self, point: &Point, emulate: Option<&str>, within: Duration) -> Result<Outcome> {
         let mut command = Command::new(&self.program);
-        command
-            .args(["point", point.door])
-            .args(point.keys.iter().map(|(key, value)| format!("{key}={value}")));
+        command.args(["point", point.door]).args(point.asked().map(|(key, value)| format!("{key}={value}")));
         command.args(["--seconds", &self.seconds.to_string(), "--rounds", &self.rounds.to_string()]);
         command.args(point.policy.iter().flat_map(|policy| ["--policy", policy]));
         command.args(point.settings.iter().flat_map(|setting| ["--set", setting]));
@@ -150,7 +177,7 @@ impl Bench {
         let mut command = ending_with_us(&command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = command.spawn().with_context(|| self.program.display().to_string())?;
-        Ok(Running::of(started)?.outcome(point, within))
+        Ok(Running::of(started)?.outcome(point, emulate, within))
     }
 }
 
@@ -214,15 +241,19 @@ impl Running {
         }
     }
 
-    fn outcome(mut self, point: &Point, within: Duration) -> Outcome {
+    fn outcome(mut self, point: &Point, emulate: Option<&str>, within: Duration) -> Outcome {
         let end = self.wait(Instant::now() + within, true).unwrap_or(End::Overdue);
         if matches!(end, End::Interrupted | End::Overdue) {
             self.signal(Signal::TERM);
-            self.wait(Instant::now() + GRACE, false);
+            if self.wait(Instant::now() + GRACE, false).is_none() {
+                self.signal(Signal::KILL);
+            }
         }
-        // Whatever is left of its group: the bench itself, if it heeds nothing, or a server that it forgot.
-        self.signal(Signal::KILL);
         let _ = self.child.wait();
+        // Before its outputs are read to their end: a server that it forgot holds them.
+        for what in remains::take_away(self.child.id()) {
+            eprintln!("wattlock: the bench left {what}");
+        }
         let output = self.said.recv_timeout(GRACE).unwrap_or_default();
         let complaint = self.complained.recv_timeout(GRACE).unwrap_or_default();
         let complaint = String::from_utf8_lossy(&complaint).into_owned();
@@ -235,7 +266,9 @@ impl Running {
             End::Overdue => Outcome::Failed(format!("no answer within {:.0} s", within.as_secs_f64())),
             End::Lost(error) => Outcome::Failed(format!("lost sight of the bench: {error}")),
             End::By(_) if INTERRUPTED.load(Ordering::SeqCst) => Outcome::Interrupted,
-            End::By(status) if status.success() => answer(&output, point).unwrap_or_else(Outcome::Failed),
+            End::By(status) if status.success() => {
+                answer(&output, point, emulate).unwrap_or_else(Outcome::Failed)
+            }
             End::By(status) => Outcome::Failed(match (last, status.signal()) {
                 ("", Some(signal)) => format!("the bench was killed by signal {signal}"),
                 ("", None) => {
@@ -248,37 +281,59 @@ impl Running {
     }
 }
 
-/// What the bench says of the point, checked.
-fn answer(output: &[u8], point: &Point) -> Result<Outcome, String> {
-    let text = std::str::from_utf8(output).map_err(|_| "the answer is no text".to_owned())?;
-    if text.trim().is_empty() {
-        return Err("no answer".to_owned());
-    }
-    let answer: Answer =
-        serde_json::from_str(text).map_err(|error| format!("the answer is no answer: {error}"))?;
+/// That the answer is of this point: its door, every key with its value, its policy.
+fn same(answer: &Answer, point: &Point) -> Result<(), String> {
     if answer.schema != 1 {
         return Err(format!("the answer's form is {}, not 1", answer.schema));
     }
     if answer.door != point.door {
         return Err(format!("the answer is of door {}, not {}", answer.door, point.door));
     }
-    for (key, asked) in &point.keys {
-        let used = answer
-            .given
-            .get(*key)
-            .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-        let alike = |used: &str| {
-            used == asked
-                || used
-                    .parse::<f64>()
-                    .ok()
-                    .zip(asked.parse::<f64>().ok())
-                    .is_some_and(|(one, other)| one == other)
-        };
-        if used.as_deref().is_some_and(|used| !alike(used)) {
-            return Err(format!("the answer is of {key}={}, not {asked}", used.unwrap_or_default()));
+    for (key, asked) in point.asked() {
+        let used = answer.given.get(key).ok_or_else(|| format!("the answer does not say {key}="))?;
+        let used = used.as_str().map_or_else(|| used.to_string(), str::to_owned);
+        let number = |text: &str| text.parse::<f64>().ok();
+        let alike = number(&used).zip(number(asked)).is_some_and(|(one, other)| one == other);
+        if used != asked && !alike {
+            return Err(format!("the answer is of {key}={used}, not {asked}"));
         }
     }
+    let policy = point.policy.unwrap_or(ADAPTIVE);
+    if answer.policy != policy {
+        return Err(format!("the answer is of policy {}, not {policy}", answer.policy));
+    }
+    Ok(())
+}
+
+/// That the answer's device is the one that was asked for. A device that is emulated may have had nothing to do.
+fn right_device(device: &str, point: &Point, emulate: Option<&str>) -> Result<(), String> {
+    let own = point.asked().find(|(key, _)| *key == "machine").map(|(_, machine)| machine);
+    let on_cpu = point.policy.is_some_and(|policy| [SOFTWARE, INSTRUCTION].contains(&policy));
+    // Without `--emulate` a point may use what the machine has, and that is no model.
+    let (wanted, right) = match emulate.or(own.filter(|own| *own == "k20m")) {
+        _ if on_cpu || own == Some("cpu") => ("none".to_owned(), device == "none"),
+        Some(model) => {
+            let wanted = format!("emulated {model}");
+            let right = device.strip_suffix(", idle").unwrap_or(device) == wanted;
+            (wanted, right)
+        }
+        None => ("one of this machine".to_owned(), !device.starts_with("emulated ")),
+    };
+    match right {
+        true => Ok(()),
+        false => Err(format!("the device was lost or never there: it is \"{device}\", not {wanted}")),
+    }
+}
+
+/// What the bench says of the point, checked.
+fn answer(output: &[u8], point: &Point, emulate: Option<&str>) -> Result<Outcome, String> {
+    let text = std::str::from_utf8(output).map_err(|_| "the answer is no text".to_owned())?;
+    if text.trim().is_empty() {
+        return Err("no answer".to_owned());
+    }
+    let answer: Answer =
+        serde_json::from_str(text).map_err(|error| format!("the answer is no answer: {error}"))?;
+    same(&answer, point)?;
     let given = words(&answer.given);
     if let Some(why) = answer.cannot {
         return Ok(Outcome::Cannot(why, given));
@@ -288,13 +343,14 @@ fn answer(output: &[u8], point: &Point) -> Result<Outcome, String> {
     if measured.figures.is_empty() {
         return Err("the answer has no figure".to_owned());
     }
+    right_device(&measured.device, point, emulate)?;
     for (name, figure) in &measured.figures {
         let Figure { value, low, high, .. } = *figure;
         if !(value.is_finite() && value >= 0.0 && low <= value && value <= high && high.is_finite()) {
             return Err(format!("{name} cannot be {value} between {low} and {high}"));
         }
     }
-    if measured.joules.as_ref().is_some_and(|joules| !(joules.value.is_finite() && joules.value > 0.0)) {
+    if measured.joules.as_ref().is_some_and(|joules| !joules.are_joules()) {
         return Err("the joules are no joules".to_owned());
     }
     if measured.busy.is_some_and(|busy| !(0.0..=1.0).contains(&busy)) {
@@ -319,10 +375,11 @@ mod tests {
     fn of(change: impl Fn(&mut Json)) -> Result<Outcome, String> {
         let mut text = json!({
             "schema": 1, "door": "cipher", "given": {"bytes": 1024, "cipher": "aes-256-cbc", "processes": 1},
+            "policy": "adaptive",
             "figures": {"throughput": {"value": 2.0, "low": 1.0, "high": 3.0, "unit": "kB/s", "rounds": 2}},
             "joules": null, "device": "none", "engines": [], "busy": 0.1});
         change(&mut text);
-        answer(format!("{text}\n").as_bytes(), &point())
+        answer(format!("{text}\n").as_bytes(), &point(), None)
     }
 
     #[test]
@@ -331,24 +388,35 @@ mod tests {
         assert_eq!(measured.figures["throughput"].value, 2.0);
         assert_eq!((measured.busy, measured.device.as_str()), (Some(0.1), "none"));
         assert_eq!(given, "bytes=1024 cipher=aes-256-cbc processes=1");
-        let cannot =
-            of(|text| *text = json!({"schema": 1, "door": "cipher", "given": {}, "cannot": "no cipher"}));
-        assert_eq!(cannot, Ok(Outcome::Cannot("no cipher".into(), String::new())));
+        let cannot = of(|text| (text["figures"], text["cannot"]) = (Json::Null, json!("no cipher")));
+        let given = "bytes=1024 cipher=aes-256-cbc processes=1".to_owned();
+        assert_eq!(cannot, Ok(Outcome::Cannot("no cipher".into(), given)));
     }
 
     #[test]
     fn an_answer_that_cannot_be_is_a_failure_with_a_reason() {
         type Lie = (fn(&mut Json), &'static str);
-        let lies: [Lie; 11] = [
+        let lies: [Lie; 16] = [
             (|text| text["schema"] = json!(2), "form is 2"),
             (|text| text["door"] = json!("https"), "of door https"),
             (|text| text["given"]["bytes"] = json!("2048"), "bytes=2048, not 1024"),
+            (|text| text["given"] = json!({"bytes": 1024}), "does not say cipher="),
+            (|text| text["given"]["cipher"] = json!("aes-128-cbc"), "cipher=aes-128-cbc, not aes-256-cbc"),
+            (|text| text["policy"] = json!("qweb"), "of policy qweb, not adaptive"),
+            (|text| text["device"] = json!("emulated dh8970"), "not one of this machine"),
             (|text| text["figures"] = json!({}), "no figure"),
             (|text| text["figures"] = json!("fast"), "lacks figures"),
             (|text| text["figures"]["throughput"]["value"] = json!(-1.0), "cannot be -1"),
             (|text| text["figures"]["throughput"]["low"] = json!(2.5), "cannot be 2"),
             (|text| text["figures"]["throughput"]["value"] = Json::Null, "lacks figures"),
             (|text| text["joules"] = json!({"value": 0.0, "per": "byte", "word": "measured"}), "no joules"),
+            (
+                |text| {
+                    text["joules"] =
+                        json!({"value": 2.0, "low": 2.5, "high": 3.0, "per": "byte", "word": "measured"})
+                },
+                "no joules",
+            ),
             (|text| text["busy"] = json!(1.5), "no share"),
             (|text| *text = json!([1]), "no answer"),
         ];
@@ -357,9 +425,55 @@ mod tests {
             assert!(why.contains(said), "{why}: {said}");
         }
         assert!(
-            answer(b"\n", &point()).is_err()
-                && answer(b"{} {}", &point()).is_err()
-                && answer(b"\xff", &point()).is_err()
+            answer(b"\n", &point(), None).is_err()
+                && answer(b"{} {}", &point(), None).is_err()
+                && answer(b"\xff", &point(), None).is_err()
         );
+    }
+
+    #[test]
+    fn the_round_with_most_joules_has_least_work_for_each() {
+        let joules = |spread: Json| {
+            let mut all = json!({"value": 0.5, "per": "byte", "word": "measured", "domain": "package"});
+            all.as_object_mut().unwrap().extend(spread.as_object().unwrap().clone());
+            Joules::deserialize(all).unwrap()
+        };
+        let figure = joules(json!({"low": 0.25, "high": 1.0, "rounds": 3})).inverse();
+        assert_eq!((figure.value, figure.low, figure.high, figure.rounds), (2.0, 1.0, 4.0, 3));
+        assert_eq!(figure.unit, "byte/J");
+        let old = joules(json!({})).inverse();
+        assert_eq!((old.value, old.low, old.high, old.rounds), (2.0, 2.0, 2.0, 1));
+    }
+
+    #[test]
+    fn a_device_is_the_one_that_was_asked_for() {
+        let by = |policy| Point { policy: Some(policy), ..point() };
+        let stream = |machine: &str| Point {
+            door: "stream",
+            keys: vec![("machine", machine.to_owned())],
+            ..Point::default()
+        };
+        let right = |device: &str, point: &Point, emulate| right_device(device, point, emulate).is_ok();
+        for (device, emulate, fits) in [
+            ("emulated k20m", Some("k20m"), true),
+            ("emulated k20m, idle", Some("k20m"), true),
+            ("emulated k20m2", Some("k20m"), false),
+            ("emulated h200", Some("k20m"), false),
+            ("NVIDIA H200", Some("k20m"), false),
+            ("none", Some("k20m"), false),
+            ("", Some("k20m"), false),
+            ("NVIDIA H200", None, true),
+            ("none", None, true),
+            ("emulated k20m", None, false),
+        ] {
+            assert_eq!(right(device, &by("offload"), emulate), fits, "{device} {emulate:?}");
+        }
+        assert!(
+            right("none", &by(SOFTWARE), Some("k20m"))
+                && !right("emulated k20m", &by(SOFTWARE), Some("k20m"))
+        );
+        assert!(right("emulated k20m", &stream("k20m"), None) && !right("none", &stream("k20m"), None));
+        assert!(right("none", &stream("cpu"), None) && !right("NVIDIA H200", &stream("cpu"), None));
+        assert!(right("NVIDIA H200", &stream("gpu"), None) && !right("emulated k20m", &stream("gpu"), None));
     }
 }

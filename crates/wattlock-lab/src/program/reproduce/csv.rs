@@ -2,8 +2,10 @@
 //! begins. A run that is killed at any moment leaves a file that opens, and `--resume` goes on in it.
 //!
 //! It knows no paper and measures nothing. Invariants: all lines of a point are written by one call and say how many they
-//! are (`lines`); no cell holds a line feed; what cannot be written whole is taken back.
+//! are (`lines`); no cell holds a line feed; what cannot be written whole is taken back; a line that is not exactly as it
+//! would be written is not taken.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use serde::Serialize;
 use wattlock_door::one_line;
 
 /// The form of the file.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// One cell of a line.
 trait Cell: Sized {
@@ -116,8 +118,12 @@ columns! {
     device: String,
     /// The share of the machine's processor time that other processes used.
     busy: Option<f64>,
-    /// Joules for each of what follows.
+    /// Joules for each of `per`: the median of the rounds.
     joules: Option<f64>,
+    /// The lowest round.
+    joules_low: Option<f64>,
+    /// The highest.
+    joules_high: Option<f64>,
     /// `byte` or `operation`.
     per: String,
     /// `measured` or `modelled`.
@@ -203,16 +209,17 @@ fn cells(line: &str) -> Option<Vec<String>> {
 pub struct Kept {
     file: File,
     path: PathBuf,
-    /// How much of it is whole lines.
+    /// How much of it is whole points, with the first line.
     whole: u64,
+    cut: Option<usize>,
 }
 
 impl Kept {
-    /// Begins a file, or goes on in one that is there: then with its lines. What a killed run left torn is taken away.
+    /// Begins a file, or goes on in one that is there: then with its lines. It stays as it is until a point is added.
     ///
     /// # Errors
     /// It is there and was not to be gone on in; it is not a reproduction's, or another grid's, commit's or machine's;
-    /// another run writes it; it cannot be written.
+    /// another run writes it; it cannot be written; a line before the last is damaged.
     pub fn open(path: &Path, resume: bool, identity: &Identity) -> Result<(Kept, Vec<Line>)> {
         let shown = || one_line(path);
         let mut options = OpenOptions::new();
@@ -235,23 +242,28 @@ impl Kept {
         ensure!(file.try_lock().is_ok(), "{}: another run writes it", shown());
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).with_context(shown)?;
-        let content = String::from_utf8_lossy(&bytes);
-        let (lines, whole) = read(&content, identity)
+        let Before { lines, whole, cut } = read(&bytes, identity)
             .map_err(|why| wattlock_door::Error::Usage(format!("{}: {why}", shown())))?;
-        let mut kept = Kept { file, path: path.to_owned(), whole };
-        kept.take_back().with_context(shown)?;
-        if whole == 0 {
+        let mut kept = Kept { file, path: path.to_owned(), whole: whole as u64, cut };
+        if bytes.is_empty() {
             kept.write(&text(Line::COLUMNS))?;
         }
         Ok((kept, lines))
     }
 
-    /// Adds the lines of a point, and returns when they are on disk.
+    /// The number of the line at which something begins that a kill or a power loss cut, and that is not taken.
+    pub fn cut(&self) -> Option<usize> {
+        self.cut
+    }
+
+    /// Adds the lines of a point, and returns when they are on disk. What was cut goes.
     ///
     /// # Errors
     /// They are not; then none of them is in the file.
     pub fn add(&mut self, lines: &[Line]) -> Result<()> {
-        self.write(&lines.iter().map(|line| text(line.cells())).collect::<String>())
+        self.take_back().with_context(|| one_line(&self.path))?;
+        let first = if self.whole == 0 { text(Line::COLUMNS) } else { String::new() };
+        self.write(&lines.iter().fold(first, |all, line| all + &text(line.cells())))
     }
 
     fn write(&mut self, text: &str) -> Result<()> {
@@ -264,31 +276,52 @@ impl Kept {
         Ok(())
     }
 
-    /// Leaves whole lines only.
+    /// Leaves whole points only.
     fn take_back(&mut self) -> std::io::Result<()> {
         self.file.set_len(self.whole)?;
         self.file.seek(SeekFrom::Start(self.whole)).map(drop)
     }
 }
 
-/// The whole points of a file, and how many bytes they and the first line are.
-fn read(content: &str, identity: &Identity) -> Result<(Vec<Line>, u64), String> {
+/// What a file is: whole points, and perhaps an end that a kill or a power loss cut.
+#[derive(Debug, Default)]
+struct Before {
+    lines: Vec<Line>,
+    /// The bytes of those and of the first line.
+    whole: usize,
+    /// The number of the line at which what was cut begins.
+    cut: Option<usize>,
+}
+
+/// A line as this program writes it, its line feed included, and nothing that only looks like one.
+fn line_of(row: &[u8]) -> Option<Line> {
+    let row = std::str::from_utf8(row).ok()?;
+    let line = Line::read(&cells(row.strip_suffix('\n')?)?)?;
+    (line.lines > 0 && text(line.cells()) == row).then_some(line)
+}
+
+/// Reads a file. A damaged line is refused, except the last one: a power loss leaves half a line there, or zeros.
+fn read(content: &[u8], identity: &Identity) -> Result<Before, String> {
     let header = text(Line::COLUMNS);
-    if !content.starts_with(&header) {
-        return match header.starts_with(content) {
-            true => Ok((Vec::new(), 0)),
+    let Some(rest) = content.strip_prefix(header.as_bytes()) else {
+        return match header.as_bytes().starts_with(content) {
+            true => Ok(Before { cut: (!content.is_empty()).then_some(1), ..Before::default() }),
             false => Err("not the CSV of a reproduction".to_owned()),
         };
-    }
-    let mut whole = header.len();
-    // What has no line feed at its end is torn.
-    let end = content.rfind('\n').map_or(0, |at| at + 1);
-    let (mut lines, mut point): (Vec<Line>, Vec<Line>) = (Vec::new(), Vec::new());
-    let mut at = whole;
-    for (number, row) in content[whole..end].lines().enumerate() {
-        at += row.len() + 1;
-        let damaged = || format!("line {} is damaged", number + 2);
-        let line = cells(row).and_then(|cells| Line::read(&cells)).ok_or_else(damaged)?;
+    };
+    let mut before = Before { whole: header.len(), ..Before::default() };
+    let (mut point, mut begins): (Vec<Line>, usize) = (Vec::new(), 2);
+    let mut known = BTreeSet::new();
+    let mut at = before.whole;
+    let rows: Vec<&[u8]> = rest.split_inclusive(|byte| *byte == b'\n').collect();
+    for (row, number) in rows.iter().zip(2..) {
+        at += row.len();
+        let damaged = || format!("line {number} is damaged");
+        let line = match line_of(row) {
+            Some(line) => line,
+            None if number == rows.len() + 1 => break,
+            None => return Err(damaged()),
+        };
         if let Some(what) = identity.differs(&line) {
             return Err(format!("{what}; --csv names another file"));
         }
@@ -297,11 +330,15 @@ fn read(content: &str, identity: &Identity) -> Result<(Vec<Line>, u64), String> 
         }
         point.push(line);
         if point.len() == point[0].lines as usize {
-            whole = at;
-            lines.append(&mut point);
+            if !known.insert(point[0].key().map(str::to_owned)) {
+                return Err(format!("line {begins} begins a point that is there already"));
+            }
+            (before.whole, begins) = (at, number + 1);
+            before.lines.append(&mut point);
         }
     }
-    Ok((lines, whole as u64))
+    before.cut = (before.whole < content.len()).then_some(begins);
+    Ok(before)
 }
 
 #[cfg(test)]
@@ -417,8 +454,8 @@ mod tests {
         assert!(refused(&good, &other(|one| one.commit = "abd".into())).contains("another commit"));
         assert!(refused(&good, &other(|one| one.machine = "slow".into())).contains("another machine"));
         assert!(refused(&good, &other(|one| one.grid = "eeca full".into())).contains("another grid"));
-        let form = good.replacen("\n1,", "\n2,", 1);
-        assert!(refused(&form, &identity()).contains("its form is 2"));
+        let form = good.replacen("\n2,", "\n3,", 1);
+        assert!(refused(&form, &identity()).contains("its form is 3"));
         for damage in ["\"", ",", "nan"] {
             let damaged = good.replacen("kB/s,", &format!("kB/s,{damage}"), 1) + &good[header.len()..];
             assert!(refused(&damaged, &identity()).contains("line 2 is damaged"), "{damage}");
@@ -427,5 +464,103 @@ mod tests {
             + &text(line("bytes=1", "throughput", 2).cells())
             + &text(line("bytes=2", "throughput", 2).cells());
         assert!(refused(&mixed, &identity()).contains("line 3 is damaged"));
+    }
+
+    fn sample() -> (Vec<Line>, Vec<u8>) {
+        let lines: Vec<Line> = [("bytes=1", 2), ("bytes=2", 1), ("bytes=3", 3), ("bytes=4", 1)]
+            .into_iter()
+            .flat_map(|(point, count)| {
+                (0..count).map(move |number| kept(&line(point, &format!("q{number}"), count)))
+            })
+            .collect();
+        let content = lines.iter().fold(text(Line::COLUMNS), |all, line| all + &text(line.cells()));
+        (lines, content.into_bytes())
+    }
+
+    /// What is taken of a file is whole points from its beginning, byte for byte as they stand there.
+    fn taken(content: &[u8]) -> Result<Before, String> {
+        let before = read(content, &identity())?;
+        let again = before.lines.iter().fold(text(Line::COLUMNS), |all, line| all + &text(line.cells()));
+        assert!(before.whole == 0 && before.lines.is_empty() || content[..before.whole] == *again.as_bytes());
+        assert_eq!(before.cut.is_some(), before.whole < content.len());
+        let mut rest = &before.lines[..];
+        while let Some(first) = rest.first() {
+            let (point, next) = rest.split_at(first.lines as usize);
+            assert!(point.iter().all(|line| line.key() == first.key()), "a part of a point");
+            rest = next;
+        }
+        Ok(before)
+    }
+
+    #[test]
+    fn a_file_cut_anywhere_is_gone_on_in_with_its_whole_points() {
+        let (lines, whole) = sample();
+        for cut in 0..=whole.len() {
+            for tail in [&b""[..], &[0; 600], b"\xff\xfe", b"\n"] {
+                let before = taken(&[&whole[..cut], tail].concat());
+                // Half a first line and something else is any file.
+                let Ok(before) = before else {
+                    assert!(cut < text(Line::COLUMNS).len() && !tail.is_empty(), "cut at {cut}");
+                    continue;
+                };
+                assert!(lines.starts_with(&before.lines), "cut at {cut}");
+                let left = whole[..cut].iter().filter(|byte| **byte == b'\n').count().saturating_sub(1);
+                assert!(before.lines.len() + 3 > left, "cut at {cut}: {} of {left}", before.lines.len());
+            }
+        }
+    }
+
+    /// A figure that changed into another one looks like one; whatever does not is refused, or was the last.
+    #[test]
+    fn a_file_with_any_byte_changed_is_refused_or_gone_on_in_before_it() {
+        let (lines, whole) = sample();
+        let mut refused = 0;
+        for at in 0..whole.len() {
+            let number = whole[..at].iter().filter(|byte| **byte == b'\n').count();
+            for byte in [whole[at] ^ 1, whole[at] ^ 0x80, 0, b'\n', b'"', b',', b'x'] {
+                if byte == whole[at] {
+                    continue;
+                }
+                let mut changed = whole.clone();
+                changed[at] = byte;
+                let Ok(before) = taken(&changed) else {
+                    refused += 1;
+                    continue;
+                };
+                let untouched = number.saturating_sub(1).min(before.lines.len());
+                assert_eq!(before.lines[..untouched], lines[..untouched], "{byte:#x} at {at}");
+                let odd = !byte.is_ascii() || byte == 0 || byte == b'\n';
+                assert!(!odd || before.lines.len() < number.max(1), "{byte:#x} at {at} is kept");
+                assert!(before.lines.len() + 3 > untouched, "{byte:#x} at {at}");
+            }
+        }
+        assert!(refused > whole.len(), "{refused}");
+    }
+
+    #[test]
+    fn a_damaged_line_is_named_and_the_file_stays_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kept.csv");
+        let (lines, whole) = sample();
+        let ends: Vec<usize> =
+            whole.iter().zip(1..).filter(|(byte, _)| **byte == b'\n').map(|(_, at)| at).collect();
+        for byte in [0, 0xff] {
+            let mut changed = whole.clone();
+            changed[ends[2] + 20] = byte;
+            std::fs::write(&path, &changed).unwrap();
+            let said = Kept::open(&path, true, &identity()).unwrap_err().to_string();
+            assert!(said.contains("line 4 is damaged"), "{said}");
+            assert_eq!(std::fs::read(&path).unwrap(), changed);
+            let mut changed = whole.clone();
+            changed[ends[6] + 20] = byte;
+            std::fs::write(&path, &changed).unwrap();
+            let (mut file, before) = Kept::open(&path, true, &identity()).unwrap();
+            assert_eq!((before.len(), file.cut()), (6, Some(8)));
+            assert_eq!(std::fs::read(&path).unwrap(), changed, "until a point is added");
+            file.add(&lines[6..]).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), whole);
+        }
+        let twice = [&whole[..], &whole[ends[6]..]].concat();
+        assert!(read(&twice, &identity()).unwrap_err().contains("there already"));
     }
 }

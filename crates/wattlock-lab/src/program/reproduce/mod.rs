@@ -8,14 +8,15 @@ mod bench;
 mod csv;
 mod grid;
 mod page;
+mod remains;
 mod shape;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use wattlock::profile::MachineKey;
 use wattlock_door::Document;
@@ -95,12 +96,33 @@ fn emulated(paper: Paper, command: &Command, choice: &Choice, gpu: bool) -> Opti
     }
 }
 
+/// Gives points that lack a device their reason.
+fn withhold(figure: &mut Figure, emulated: Option<&str>, gpu: bool) {
+    let (own, nothing) = (figure.paper.name(), emulated.is_none() && !gpu);
+    for point in figure.points.iter_mut().filter(|point| point.cannot.is_none()) {
+        let needs = point.policy.is_some_and(|policy| policy == "offload" || policy == own)
+            || matches!(point.by, Some(("rule", "gp" | "lecpaes")));
+        let clocked = point.asked().any(|(key, _)| key == "clock");
+        point.cannot = if nothing && needs {
+            Some("no accelerator on this machine, and none is emulated".to_owned())
+        } else if clocked && emulated != Some(Paper::Eep.model()) {
+            Some("these clocks are the emulated k20m's; no door sets a real GPU's".to_owned())
+        } else {
+            None
+        };
+    }
+}
+
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     if command.no_emulate && choice.emulate.is_some() {
         return Err(
             wattlock_door::Error::Usage("--emulate and --no-emulate exclude each other".into()).into()
         );
+    }
+    if choice.emulate.is_some() {
+        // Before anything starts, as the bench says it of a point.
+        setup::engines(choice).map_err(|error| wattlock_door::Error::Usage(format!("--emulate: {error}")))?;
     }
     let gpu = setup::gpu().is_ok();
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -122,20 +144,8 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         }
     }
     for figure in &mut figures {
-        let nothing = device(figure.paper).is_none() && !gpu;
-        let own = figure.paper.name();
-        for point in &mut figure.points {
-            if nothing
-                && (point.policy.is_some_and(|policy| policy == "offload" || policy == own)
-                    || point
-                        .keys
-                        .iter()
-                        .any(|(key, rule)| *key == "rule" && ["gp", "lecpaes"].contains(&&**rule)))
-                && point.cannot.is_none()
-            {
-                point.cannot = Some("no accelerator on this machine, and none is emulated".to_owned());
-            }
-        }
+        let emulated = device(figure.paper);
+        withhold(figure, emulated.as_deref(), gpu);
     }
     if command.list {
         return list(&figures);
@@ -185,6 +195,20 @@ enum End {
     Failed(anyhow::Error),
 }
 
+impl End {
+    /// Why it ended before its grid, if it did.
+    fn remark(&self) -> Option<String> {
+        match self {
+            End::Whole => None,
+            End::Interrupted => Some("The run was interrupted: --resume goes on.".to_owned()),
+            End::Over(left) => Some(format!(
+                "A default run ends within ten minutes: {left} points are left, --resume goes on."
+            )),
+            End::Failed(error) => Some(format!("The run ended early: {error:#}")),
+        }
+    }
+}
+
 fn measure(command: &Command, figures: &[Figure], device: &dyn Fn(Paper) -> Option<String>) -> Result<()> {
     let bench = Bench {
         program: command.bench.clone().map_or_else(bench::beside, Ok)?,
@@ -195,13 +219,10 @@ fn measure(command: &Command, figures: &[Figure], device: &dyn Fn(Paper) -> Opti
     let identity = identity(command, device);
     let path =
         command.csv.clone().unwrap_or_else(|| format!("reproduce-{}.csv", name(&command.paper.0)).into());
-    // What takes minutes must not end with a page that has no place.
-    let report = command
-        .report
-        .as_ref()
-        .map(|path| Document::begin(path, true).with_context(|| wattlock_door::one_line(path)));
-    let report = report.transpose()?;
+    let places = Places::begin(command)?;
+    remains::adopt()?;
     let (kept, lines) = Kept::open(&path, command.resume, &identity)?;
+    gone_on(&path, &kept, &lines, figures)?;
     let mut run =
         Run { command, bench, identity, kept, lines, begun: Instant::now(), spent: Duration::ZERO, ran: 0 };
     let end = run.all(figures, device);
@@ -211,46 +232,49 @@ fn measure(command: &Command, figures: &[Figure], device: &dyn Fn(Paper) -> Opti
         sum.iter_mut().zip(one).for_each(|(sum, one)| *sum += one);
         sum
     });
-    let remark = match &end {
-        End::Whole => None,
-        End::Interrupted => Some("The run was interrupted: --resume goes on.".to_owned()),
-        End::Over(left) => {
-            Some(format!("A default run ends within ten minutes: {left} points are left, --resume goes on."))
-        }
-        End::Failed(error) => Some(format!("The run ended early: {error:#}")),
-    };
+    let remark = end.remark();
     // A page that has no room must not hide why the run ended.
-    let written =
-        report.map_or(Ok(()), |report| Ok(report.write(page::page(&outcome, remark.as_deref()).as_bytes())?));
-    let drawn = command.pictures.as_ref().map_or(Ok(()), |folder| pictures(folder, &outcome));
+    let written = places.write(&outcome, remark.as_deref());
     let shown = if command.json { json(&lines) } else { tables(&outcome) };
     if let Some(calm) = outcome.calm() {
         eprintln!("wattlock: {calm}");
     }
-    if let (Some(remark), End::Whole | End::Over(_)) = (&remark, &end) {
-        eprintln!("wattlock: {remark}");
+    match (end, remark) {
+        (End::Failed(error), _) => return Err(error),
+        (End::Interrupted, _) => return Err(wattlock_door::Error::Interrupted.into()),
+        (End::Whole | End::Over(_), Some(remark)) => eprintln!("wattlock: {remark}"),
+        (End::Whole | End::Over(_), None) => {}
     }
-    match end {
-        End::Failed(error) => return Err(error),
-        End::Interrupted => return Err(wattlock_door::Error::Interrupted.into()),
-        End::Whole | End::Over(_) => {}
-    }
-    written.and(drawn).and(shown)?;
+    written.and(shown)?;
     if !command.json {
         let page =
             command.report.as_ref().map_or_else(String::new, |path| format!(", page: {}", path.display()));
         say!("lines: {}{page}", path.display());
     }
-    match tally {
-        [_, _, 0, _] => Ok(()),
-        [measured, cannot, failed, _] => {
-            bail!(
-                "{failed} of {} points failed: the column `failed` of {} says why",
-                measured + cannot + failed,
-                path.display()
-            )
-        }
+    let [measured, cannot, failed, _] = tally;
+    let all = measured + cannot + failed;
+    ensure!(
+        failed == 0,
+        "{failed} of {all} points failed: the column `failed` of {} says why",
+        path.display()
+    );
+    Ok(())
+}
+
+/// Refuses a file with points that this grid has not, and says what of it was cut.
+fn gone_on(path: &Path, kept: &Kept, lines: &[Line], figures: &[Figure]) -> Result<()> {
+    let points = figures.iter().flat_map(|figure| figure.points.iter().map(move |point| (figure, point)));
+    let known: BTreeSet<[String; 5]> = points.map(|(figure, point)| page::key(figure, point)).collect();
+    let shown = wattlock_door::one_line(path);
+    if let Some(line) = lines.iter().find(|line| !known.contains(&line.key().map(str::to_owned))) {
+        let [paper, figure, _, point, method] = line.key();
+        let text = format!("{shown}: {paper} {figure} {point} {method} is no point of this grid");
+        return Err(wattlock_door::Error::Usage(text).into());
     }
+    if let Some(number) = kept.cut() {
+        eprintln!("wattlock: {shown}: what begins in line {number} was cut; its point is measured again");
+    }
+    Ok(())
 }
 
 /// `qweb`, or `all`.
@@ -297,7 +321,7 @@ impl Run<'_> {
     /// Every point that is not in the file yet.
     fn all(&mut self, figures: &[Figure], device: &dyn Fn(Paper) -> Option<String>) -> End {
         let all = || figures.iter().flat_map(|figure| figure.points.iter().map(move |point| (figure, point)));
-        let done: std::collections::BTreeSet<[String; 5]> =
+        let done: BTreeSet<[String; 5]> =
             self.lines.iter().map(|line| line.key().map(str::to_owned)).collect();
         let left: Vec<(&Figure, &Point)> =
             all().filter(|(figure, point)| !done.contains(&page::key(figure, point))).collect();
@@ -431,6 +455,19 @@ impl Run<'_> {
     }
 }
 
+/// Why the answer is none to what the figure is of. Joules are there or not.
+fn wrong(figure: &Figure, figures: &BTreeMap<&str, bench::Figure>) -> Option<String> {
+    let mut wanted = figure.quantities.iter().filter(|quantity| quantity.name != PER_JOULE).peekable();
+    let lacks = wanted.peek().filter(|first| !figures.contains_key(first.name));
+    if let Some(first) = lacks {
+        return Some(format!("the answer has no {}", first.name));
+    }
+    wanted.find_map(|quantity| {
+        let found = figures.get(quantity.name).filter(|found| found.unit != quantity.unit)?;
+        Some(format!("{} is in {}, not {}", quantity.name, found.unit, quantity.unit))
+    })
+}
+
 /// A line for each quantity: those of the figure first.
 fn measured_lines(
     figure: &Figure,
@@ -442,28 +479,18 @@ fn measured_lines(
     let mut figures: BTreeMap<&str, bench::Figure> =
         measured.figures.iter().map(|(name, figure)| (name.as_str(), figure.clone())).collect();
     if let Some(joules) = &measured.joules {
-        let value = 1.0 / joules.value;
-        let unit = format!("{}/J", joules.per);
-        figures.insert(PER_JOULE, bench::Figure { value, low: value, high: value, unit, rounds: 1 });
+        figures.insert(PER_JOULE, joules.inverse());
     }
-    let mut mine =
-        figure.quantities.iter().filter_map(|quantity| Some((quantity, figures.get(quantity.name)?)));
-    let wrong = match mine.clone().next() {
-        None => Some(format!("the answer has no {}", figure.quantities[0].name)),
-        Some(_) => {
-            mine.find(|(quantity, found)| quantity.name != PER_JOULE && quantity.unit != found.unit).map(
-                |(quantity, found)| format!("{} is in {}, not {}", quantity.name, found.unit, quantity.unit),
-            )
-        }
-    };
-    if let Some(failed) = wrong {
+    if let Some(failed) = wrong(figure, &figures) {
         return reasons(figure, point, &Line { failed, given: given.to_owned(), ..empty.clone() });
     }
     let known: Vec<&str> = figure.quantities.iter().map(|quantity| quantity.name).collect();
     let rest = figures.keys().copied().filter(|name| !known.contains(name));
     let names: Vec<&str> = known.iter().copied().chain(rest).collect();
     let line = |name: &str| {
-        let found = figures.get(name)?;
+        let Some(found) = figures.get(name) else {
+            return absent_line(figure, point, &Line { given: given.to_owned(), ..empty.clone() }, name);
+        };
         let quantity = figure.quantities.iter().find(|quantity| quantity.name == name);
         // A figure in another unit has nothing beside it.
         let alike = quantity.is_some_and(|quantity| quantity.unit == found.unit);
@@ -482,6 +509,8 @@ fn measured_lines(
             device: measured.device.clone(),
             busy: measured.busy,
             joules: joules.map(|joules| joules.value),
+            joules_low: joules.map(|joules| joules.spread()[0]),
+            joules_high: joules.map(|joules| joules.spread()[1]),
             per: word(|joules| &joules.per),
             word: word(|joules| &joules.word),
             domain: word(|joules| &joules.domain),
@@ -491,6 +520,16 @@ fn measured_lines(
         })
     };
     names.into_iter().filter_map(line).collect()
+}
+
+/// Why a quantity is not in an answer, if something stands beside it.
+fn absent_line(figure: &Figure, point: &Point, empty: &Line, name: &str) -> Option<Line> {
+    let cannot = match name {
+        PER_JOULE => "no joules: no counter, no model, no --meter-command",
+        _ => "this door has no such figure here",
+    };
+    let why = Line { cannot: cannot.to_owned(), ..empty.clone() };
+    reasons(figure, point, &why).into_iter().find(|line| line.quantity == name)
 }
 
 /// A line for each quantity that something stands beside, with the reason in place of a figure.
@@ -540,16 +579,35 @@ fn tables(outcome: &Outcome<'_>) -> Result<()> {
     Ok(())
 }
 
-/// One picture a paper: of the first figure that has something to draw.
-fn pictures(folder: &std::path::Path, outcome: &Outcome<'_>) -> Result<()> {
-    let mut papers: Vec<Paper> = outcome.figures.iter().map(|figure| figure.paper).collect();
-    papers.dedup();
-    for paper in papers {
-        let mut figures = outcome.figures.iter().filter(|figure| figure.paper == paper);
-        let Some(drawn) = figures.find_map(|figure| page::picture(outcome, figure)) else { continue };
-        let path = folder.join(format!("reproduce-{}.svg", paper.name()));
-        let shown = || wattlock_door::one_line(&path);
-        Document::begin(&path, true).with_context(shown)?.write(drawn.as_bytes()).with_context(shown)?;
+/// Where the page and the pictures go: what takes minutes must not end without a place for them.
+struct Places {
+    page: Option<Document>,
+    pictures: Vec<(Paper, Document)>,
+}
+
+impl Places {
+    fn begin(command: &Command) -> Result<Places> {
+        let begin = |path: &Path| Document::begin(path, true).with_context(|| wattlock_door::one_line(path));
+        let page = command.report.as_deref().map(begin).transpose()?;
+        let mut pictures = Vec::new();
+        if let Some(folder) = &command.pictures {
+            std::fs::create_dir_all(folder).with_context(|| wattlock_door::one_line(folder))?;
+            for paper in &command.paper.0 {
+                pictures.push((*paper, begin(&folder.join(format!("reproduce-{}.svg", paper.name())))?));
+            }
+        }
+        Ok(Places { page, pictures })
     }
-    Ok(())
+
+    /// Writes the page, and of each paper the first figure that has something to draw.
+    fn write(self, outcome: &Outcome<'_>, remark: Option<&str>) -> Result<()> {
+        let page = self.page.map(|place| place.write(page::page(outcome, remark).as_bytes()));
+        for (paper, place) in self.pictures {
+            let mut figures = outcome.figures.iter().filter(|figure| figure.paper == paper);
+            if let Some(drawn) = figures.find_map(|figure| page::picture(outcome, figure)) {
+                place.write(drawn.as_bytes())?;
+            }
+        }
+        Ok(page.transpose().map(drop)?)
+    }
 }

@@ -96,11 +96,12 @@ impl Outcome<'_> {
     pub fn tally(&self, of: &Figure) -> [usize; 4] {
         let mut tally = [0; 4];
         for point in &of.points {
-            let at = match self.of(of, point).next() {
+            let mut lines = self.of(of, point).peekable();
+            let at = match lines.peek() {
                 None => 3,
                 Some(line) if !line.failed.is_empty() => 2,
-                Some(line) if !line.cannot.is_empty() => 1,
-                Some(_) => 0,
+                // A point that was measured may lack a quantity.
+                Some(_) => usize::from(lines.all(|line| line.value.is_none())),
             };
             tally[at] += 1;
         }
@@ -152,15 +153,16 @@ impl Outcome<'_> {
         let row = |line: &Line| {
             let spread =
                 line.low.zip(line.high).map(|(low, high)| format!("{} {}", figure(low), figure(high)));
-            let unit = if line.unit.is_empty() {
-                line.quantity.clone()
-            } else {
-                format!("{}, {}", line.quantity, line.unit)
-            };
+            let mut unit = vec![line.quantity.as_str(), &line.unit];
+            // Of joules also whether a meter or a model says them, and of what.
+            if line.unit.ends_with('J') {
+                unit.extend([line.word.as_str(), &line.domain]);
+            }
+            unit.retain(|word| !word.is_empty());
             vec![
                 line.point.clone(),
                 line.method.clone(),
-                unit,
+                unit.join(", "),
                 number(line.published),
                 number(line.simulated),
                 number(line.value),

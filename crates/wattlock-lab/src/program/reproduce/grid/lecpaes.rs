@@ -27,14 +27,10 @@ pub fn figures(extent: Extent) -> Result<Vec<Figure>, Error> {
     let messages = if extent.full { USERS } else { 500.0 };
     let ours = extent.machine == "k20m";
     let stream = |place: (&'static str, String), rule: &'static str, first| {
-        let keys = vec![
-            place,
-            ("messages", messages.to_string()),
-            ("machine", extent.machine.to_owned()),
-            ("rule", rule.to_owned()),
-        ];
+        let keys = vec![place, ("messages", messages.to_string()), ("machine", extent.machine.to_owned())];
         Point {
             policy: None,
+            by: Some(("rule", rule)),
             uses_device: !matches!(rule, "cs" | "cp"),
             ..point("stream", keys, rule, first)
         }
