@@ -78,7 +78,9 @@ impl Place {
         }
         assert!(answer["busy"].as_f64().is_some_and(|busy| (0.0..=1.0).contains(&busy)), "{answer}");
         if let Some(joules) = answer["joules"].as_object() {
-            assert!(joules["value"].as_f64() >= Some(0.0), "{answer}");
+            let [value, low, high] = ["value", "low", "high"].map(|key| joules[key].as_f64().unwrap());
+            assert!(0.0 <= low && low <= value && value <= high, "{answer}");
+            assert_eq!(joules["rounds"], answer["rounds"], "{answer}");
             assert!(["measured", "modelled"].contains(&joules["word"].as_str().unwrap()), "{answer}");
             assert!(["byte", "operation"].contains(&joules["per"].as_str().unwrap()), "{answer}");
             assert!(joules["domain"].is_string(), "{answer}");
