@@ -108,13 +108,16 @@ fn group(cipher: &str) -> Option<&'static str> {
 /// Whether OpenSSL takes the provider.
 fn loads(configuration: &Path) -> Result<()> {
     let mut command = Command::new("openssl");
-    let listed = command.args(["list", "-providers"]).env("OPENSSL_CONF", configuration).output()?;
-    let said = String::from_utf8_lossy(&listed.stderr).into_owned();
-    let loaded = listed.status.success() && String::from_utf8_lossy(&listed.stdout).contains("Wattlock");
+    command.args(["list", "-providers"]).env("OPENSSL_CONF", configuration);
+    let (mut listed, mut complaint) = (false, None);
+    let status = Tended::to_end(&command, PATIENCE, |line| match line.from {
+        Stream::Output => listed |= line.text.contains("Wattlock"),
+        Stream::Error => drop(complaint.get_or_insert(line.text)),
+    })?;
     ensure!(
-        loaded,
+        status.success() && listed,
         "OpenSSL does not load the provider: {}",
-        said.lines().next().unwrap_or("it says nothing")
+        complaint.as_deref().unwrap_or("it says nothing")
     );
     Ok(())
 }

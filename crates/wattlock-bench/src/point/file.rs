@@ -17,12 +17,13 @@ use super::volume::{handed_on, in_memory};
 use super::{Point, is_device, refuse_idle_device};
 use crate::files::{new_key, write_random};
 use crate::tally::{Did, Done, engines};
-use crate::tended::{Next, Tended};
+use crate::tended::Tended;
 
 pub const KEYS: &[(&str, &str)] = &[("bytes", "268435456"), ("streams", "4"), ("share", "")];
 
-/// Between two looks whether the user interrupts.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long sealing may take: the plain engine of a development build does ten times as much a second.
+const PATIENCE: Duration = Duration::from_secs(120);
+const BYTES_PER_S: u64 = 1_000_000;
 /// What the output takes in memory: nothing. What else does: keys, a profile.
 const BESIDE: u64 = 1 << 20;
 
@@ -59,11 +60,11 @@ pub fn run(given: &mut Given, point: &Point<'_>) -> Result<Measured> {
     // The first brings the program and the file into memory.
     for round in 0..=point.rounds {
         if round == 0 {
-            seal(&command)?;
+            seal(&command, bytes)?;
             continue;
         }
         watch.begin();
-        let sealed = seal(&command)?;
+        let sealed = seal(&command, bytes)?;
         let spell = watch.end()?;
         watch.worked(bytes as f64);
         figures.add("seconds", "s", sealed.seconds);
@@ -155,20 +156,13 @@ impl Sealed {
     }
 }
 
-fn seal(command: &Command) -> Result<Sealed> {
-    let mut program = Tended::start(command)?;
+fn seal(command: &Command, bytes: usize) -> Result<Sealed> {
     let (mut sealed, mut said) = (Sealed::default(), String::new());
-    loop {
-        match program.next(LOOK_EVERY)? {
-            Next::Line(line) => {
-                sealed.take(&line.text);
-                said = line.text;
-            }
-            Next::Quiet => {}
-            Next::End => break,
-        }
-    }
-    let status = program.wait()?;
+    let within = PATIENCE + Duration::from_secs(bytes as u64 / BYTES_PER_S);
+    let status = Tended::to_end(command, within, |line| {
+        sealed.take(&line.text);
+        said = line.text;
+    })?;
     if !status.success() || sealed.done.is_empty() {
         bail!("wattlock seal: {status}: {said}");
     }

@@ -26,6 +26,7 @@ use crate::https::groups::Group;
 use crate::https::{done, pin};
 use crate::record::version_of;
 use crate::tally::{between, engines};
+use crate::tended::Tended;
 
 pub const KEYS: &[(&str, &str)] = &[
     ("version", "1.2"),
@@ -85,6 +86,9 @@ const CURVES: &[(&str, &str)] =
 
 /// All that the provider can be told to offer for TLS.
 const ALGORITHMS: &str = "gcm,cbc,cbc-hmac,ctr,rsa,ec,x25519,kdf";
+
+/// How long OpenSSL may take to list its curves.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Workers on a core, at most.
 const A_CORE: usize = 4;
@@ -226,8 +230,11 @@ fn key(given: &Given) -> Result<KeyType> {
     let curve = CURVES.iter().find(|(short, long)| [*short, *long].contains(&name)).map(|(_, long)| *long);
     let Some(curve) = curve else { return Err(given.wrong("key", &known.join(", "))) };
     let version = version_of("openssl", "version").ok_or_else(|| cannot("there is no openssl here"))?;
-    let listed = Command::new("openssl").args(["ecparam", "-list_curves"]).output()?;
-    let has = String::from_utf8_lossy(&listed.stdout).contains(curve);
+    let mut has = false;
+    let mut list = Command::new("openssl");
+    Tended::to_end(list.args(["ecparam", "-list_curves"]), PATIENCE, |line| {
+        has |= line.text.contains(curve)
+    })?;
     Err(cannot(match has {
         true => format!("this client has no curve {curve}"),
         false => format!("OpenSSL {version} has no curve {curve}"),

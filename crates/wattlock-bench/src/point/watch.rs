@@ -303,6 +303,9 @@ impl Instrument {
         let (begun, until) = (Instant::now(), until.saturating_duration_since(self.start).as_nanos() as u64);
         let mut complaint = String::new();
         while self.outside.last_ns().is_none_or(|last| last < until) {
+            if self.program.overflowed() {
+                return Ok(Err("it writes faster than a point can read".to_owned()));
+            }
             match self.program.next(EVERY)? {
                 Next::Line(line) if line.from == Stream::Error => {
                     complaint = format!(" ({})", line.text.trim())
@@ -333,6 +336,14 @@ mod tests {
         for _ in 0..2 {
             watch.begin();
             thread::sleep(Duration::from_millis(20));
+            let overflows = |source: &Source| match source {
+                Source::Outside(instrument) => instrument.program.overflowed(),
+                Source::Counters(_) | Source::Lost => true,
+            };
+            // One that writes without pause has to be so far that it shows.
+            while meter.starts_with("yes ") && !overflows(&watch.source) {
+                thread::sleep(Duration::from_millis(1));
+            }
             let spell = watch.end().unwrap();
             assert!(spell.wall >= Duration::from_millis(20) && spell.cpu_share() >= 0.0);
             watch.worked(10.0);
@@ -361,6 +372,7 @@ mod tests {
             "echo W 5; sleep 0.03; exit 1",
             "echo no device >&2; exit 1",
             "/no/such/meter",
+            "yes W 100",
         ] {
             assert_eq!(joules_by(meter), None, "{meter}");
         }
