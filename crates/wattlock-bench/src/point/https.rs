@@ -280,12 +280,12 @@ impl Wanted {
         client::drive(&load, cpu)
     }
 
-    /// What a server's engines did so far, by its status page or by its workers' counters.
+    /// What a server's engines did so far, by its status page or by its processes' counters.
     fn done(&self, server: &Server) -> Result<Done> {
         match self.side {
             Side::Wattlock => done(server.addresses[0]),
             Side::Stock => Ok(Done::new()),
-            Side::Straight => Ok(tally::of(&server.workers)),
+            Side::Straight => Ok(tally::of(&server.processes())),
         }
     }
 

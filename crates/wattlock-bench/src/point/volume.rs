@@ -133,8 +133,11 @@ pub fn run(given: &mut Given, point: &Point<'_>) -> Result<Measured> {
         figures.add("p99_us", "us", p99(calls.latencies) as f64 / 1e3);
         figures.add("cpu_share", "1", spell.cpu_share());
         if let Some([submit_ns, complete_ns]) = on_devices_ns(&did) {
-            figures.add("submit_us", "us", submit_ns / 1e3);
             figures.add("complete_us", "us", complete_ns / 1e3);
+            // A program of an earlier version does not count it.
+            if submit_ns > 0.0 {
+                figures.add("submit_us", "us", submit_ns / 1e3);
+            }
         }
         rounds.push(did);
     }

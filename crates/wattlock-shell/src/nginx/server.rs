@@ -220,6 +220,11 @@ impl Server {
         }
     }
 
+    /// Its master and its workers, whose counters are together: what the provider began in the master counts there.
+    pub fn processes(&self) -> Vec<u32> {
+        [&[self.child.id()], &*self.workers].concat()
+    }
+
     /// Its error log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("error.log")).unwrap_or_default()
