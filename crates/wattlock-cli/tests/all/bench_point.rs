@@ -278,7 +278,7 @@ fn a_file_is_divided_between_the_cpu_and_an_emulated_gpu_as_asked() {
 #[test]
 fn a_file_is_sealed_on_one_cpu_and_at_one_of_a_devices_clocks() {
     let place = Place::new();
-    let words = ["file", "bytes=1M", "cpus=1", "clock=324", "--emulate", "k20m", "--rounds", "1"];
+    let words = ["file", "bytes=16M", "cpus=1", "clock=324", "--emulate", "k20m", "--rounds", "1"];
     let words = [&words[..], &["share=500", "--policy", "eep"]].concat();
     let file = place.measured(&words, &["seconds", "throughput", "cpu_share", "device_share"]);
     let given = &file["given"];
