@@ -7,13 +7,15 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use age::secrecy::ExposeSecret;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use wattlock_core::{Algorithm, Data, Engine, Key, Kind, Request};
 use wattlock_cpu::instruction::Instruction;
+use wattlock_shell::INTERRUPTED;
 use wattlock_shell::joules::{Gauge, children_cpu_s};
 use wattlock_shell::text;
 
@@ -313,6 +315,7 @@ pub fn write_random(path: &Path, size: usize) -> Result<()> {
     let mut file = File::create(path)?;
     let (mut nonce, mut left) = (nonce.to_vec(), size);
     while left > 0 {
+        ensure!(!INTERRUPTED.load(Ordering::SeqCst), wattlock_door::Error::Interrupted);
         let mut block = vec![0; left.min(4 << 20)];
         engine.execute(&mut Request {
             nonce: &nonce,

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use super::files::{new_key, recipient_of};
 use super::machine_line;
 use super::pair::{self, Better, Gain};
 use super::record::{By, Record, Row, version_of};
-use super::tended::{Next, Tended};
+use super::tended::{Next, Stream, Tended};
 use wattlock_shell::INTERRUPTED;
 use wattlock_shell::joules::peak_memory;
 use wattlock_shell::process::cpu_of;
@@ -453,8 +453,13 @@ fn contestants(settings: &Settings, folder: &Path, record: &mut Record) -> Resul
 }
 
 fn quiet(command: &[String]) -> Result<()> {
-    let output = Command::new(&command[0]).args(&command[1..]).stdin(Stdio::null()).output()?;
-    ensure!(output.status.success(), "{}: {}", command.join(" "), String::from_utf8_lossy(&output.stderr));
+    let (mut program, mut said) = (Command::new(&command[0]), String::new());
+    let status = Tended::to_end(program.args(&command[1..]), APPEAR, |line| {
+        if line.from == Stream::Error {
+            said = line.text;
+        }
+    })?;
+    ensure!(status.success(), "{}: {said}", command.join(" "));
     Ok(())
 }
 

@@ -78,6 +78,11 @@ impl Program for Arguments {
         }
     }
 
+    fn insists_on_cleaning_up(&self) -> bool {
+        // `timeout` and the lab each tell it to end: a whole process group, and then its one process.
+        matches!(&self.program, Which::Bench(Command { what: Some(What::Point(_)), .. }))
+    }
+
     fn run(&self) -> Result<()> {
         match &self.program {
             Which::Bench(command) => run(command, &self.choice),

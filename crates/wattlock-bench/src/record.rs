@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -16,9 +17,12 @@ use wattlock_shell::date::civil;
 use wattlock_shell::program::Program;
 
 use super::pair::Gain;
+use super::tended::{Line, Stream, Tended};
 
 /// The form of the files.
 const SCHEMA: u32 = 1;
+/// How long a program may take to say its version.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// By which clock a row was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -294,8 +298,13 @@ fn microarchitecture(vendor: &str, family: u32, model: u32) -> &'static str {
 
 /// The version that a program tells about itself, the first word of its answer with a digit and a point in it.
 pub fn version_of(program: &str, option: &str) -> Option<String> {
-    let output = Command::new(program).arg(option).output().ok().filter(|output| output.status.success())?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (mut command, mut text) = (Command::new(program), String::new());
+    let take = |line: Line| {
+        if line.from == Stream::Output {
+            text += &(line.text + "\n");
+        }
+    };
+    Tended::to_end(command.arg(option), PATIENCE, take).ok().filter(ExitStatus::success)?;
     let is_version = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
     text.split_whitespace().map(|word| word.trim_start_matches('v')).find(is_version).map(str::to_owned)
 }

@@ -16,7 +16,7 @@ use crate::https::{Sides, done, in_turn, name_peers, pin, stock_name};
 use crate::machine_line;
 use crate::pair::{self, Gain};
 use crate::record::Record;
-use crate::tally::engines;
+use crate::tally::{between, engines};
 
 /// Connections at once in a comparison.
 const CONNECTIONS: usize = 64;
@@ -88,7 +88,7 @@ fn compare(
         rows.push(cells(what, &sides));
         if let Some(row) = sides.row("serve", name, Measure::Rate, !paths.is_empty()) {
             let row = row.param("connections", CONNECTIONS).param("certificate", command.kind());
-            let engines = engines(&before, &done(ours.addresses[0])?);
+            let engines = engines(&[between(&before, &done(ours.addresses[0])?)]);
             record.add(row.against(against).detail("engines", engines));
         }
         failures.extend(sides.failures(what, ["stock", "with Wattlock"]));

@@ -16,6 +16,8 @@ pub struct Did {
     /// Those whose time was taken, and the sum of those times.
     pub timed: u64,
     pub timed_ns: u64,
+    /// What handing them to a queued engine took.
+    pub submit_ns: u64,
 }
 
 /// By engine and kind.
@@ -24,8 +26,8 @@ pub type Done = BTreeMap<(String, String), Did>;
 /// Adds a process's counters.
 pub fn add(done: &mut Done, cells: &[Cell]) {
     for cell in cells {
-        let Cell { requests, bytes, timed, timed_ns, .. } = *cell;
-        let did = Did { requests, bytes, batches: cell.batch_sum, timed, timed_ns };
+        let Cell { requests, bytes, timed, timed_ns, submit_ns, .. } = *cell;
+        let did = Did { requests, bytes, batches: cell.batch_sum, timed, timed_ns, submit_ns };
         done.entry((cell.engine.clone(), cell.kind.clone())).or_default().add(&did);
     }
 }
@@ -40,15 +42,29 @@ pub fn between(before: &Done, after: &Done) -> Done {
             batches: now.batches.saturating_sub(then.batches),
             timed: now.timed.saturating_sub(then.timed),
             timed_ns: now.timed_ns.saturating_sub(then.timed_ns),
+            submit_ns: now.submit_ns.saturating_sub(then.submit_ns),
         };
         (did.requests > 0).then(|| (place.clone(), did))
     };
     after.iter().filter_map(since).collect()
 }
 
-/// The same in words.
-pub fn engines(before: &Done, after: &Done) -> Vec<String> {
-    between(before, after).iter().map(|((engine, kind), did)| did.words(engine, kind)).collect()
+/// What all rounds did, in words.
+pub fn engines(rounds: &[Done]) -> Vec<String> {
+    let mut all = Done::new();
+    for (place, did) in rounds.iter().flatten() {
+        all.entry(place.clone()).or_default().add(did);
+    }
+    all.iter().map(|((engine, kind), did)| did.words(engine, kind)).collect()
+}
+
+/// What these processes have done so far, by their own counters.
+pub fn of(processes: &[u32]) -> Done {
+    let mut done = Done::new();
+    for snapshot in wattlock::telemetry::read_own(processes) {
+        add(&mut done, &snapshot.cells);
+    }
+    done
 }
 
 impl Did {
@@ -59,6 +75,7 @@ impl Did {
         self.batches += more.batches;
         self.timed += more.timed;
         self.timed_ns += more.timed_ns;
+        self.submit_ns += more.submit_ns;
     }
 
     /// `lanes rsa-2048-private 16 in batches of 8.0`.
@@ -98,10 +115,16 @@ mod tests {
 
     #[test]
     fn only_what_was_done_meanwhile_counts() {
-        assert_eq!(engines(&done(10, 80), &done(14, 112)), ["lanes rsa 4 in batches of 8.0"]);
-        assert_eq!(engines(&done(10, 0), &done(14, 0)), ["lanes rsa 4"]);
-        assert!(engines(&done(10, 80), &done(10, 80)).is_empty());
-        assert_eq!(engines(&Done::new(), &done(1, 0)), ["lanes rsa 1"]);
+        assert_eq!(between(&done(10, 80), &done(14, 112)), done(4, 32));
+        assert_eq!(between(&Done::new(), &done(1, 0)), done(1, 0));
+        assert!(between(&done(10, 80), &done(10, 80)).is_empty());
+    }
+
+    #[test]
+    fn all_rounds_are_told_together() {
+        assert_eq!(engines(&[done(4, 32), done(2, 16)]), ["lanes rsa 6 in batches of 8.0"]);
+        assert_eq!(engines(&[done(4, 0)]), ["lanes rsa 4"]);
+        assert!(engines(&[Done::new()]).is_empty());
     }
 
     #[test]

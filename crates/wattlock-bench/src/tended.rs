@@ -3,8 +3,9 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,10 @@ use wattlock_shell::process::ending_with_us;
 
 /// Longest line; the rest of a longer one is left out.
 const LONGEST: u64 = 4096;
+/// Lines that wait to be taken, some ten megabytes of short ones. A program that writes more waits, too.
+const WAITING: usize = 1 << 17;
+/// Between two looks whether the user interrupts.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long a program may take to end once it was told to.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -38,6 +43,7 @@ pub struct Line {
 pub struct Tended {
     child: Child,
     lines: Receiver<Line>,
+    overflowed: Arc<AtomicBool>,
     name: String,
 }
 
@@ -60,14 +66,31 @@ impl Tended {
         let mut command = ending_with_us(command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| name.clone())?;
-        let (to, lines) = channel();
+        let (to, lines) = sync_channel(WAITING);
+        let overflowed = Arc::new(AtomicBool::new(false));
         if let Some(output) = child.stdout.take() {
-            read(Stream::Output, output, to.clone());
+            read(Stream::Output, output, to.clone(), overflowed.clone());
         }
         if let Some(output) = child.stderr.take() {
-            read(Stream::Error, output, to);
+            read(Stream::Error, output, to, overflowed.clone());
         }
-        Ok(Tended { child, lines, name })
+        Ok(Tended { child, lines, overflowed, name })
+    }
+
+    /// Runs one to its end, and hands its lines on.
+    ///
+    /// # Errors
+    /// It cannot be started or does not end in so long, or the user interrupts.
+    pub fn to_end(command: &Command, within: Duration, mut take: impl FnMut(Line)) -> Result<ExitStatus> {
+        let (mut program, begun) = (Tended::start(command)?, Instant::now());
+        loop {
+            match program.next(LOOK_EVERY)? {
+                Next::Line(line) => take(line),
+                Next::Quiet => {}
+                Next::End => return program.wait(),
+            }
+            ensure!(begun.elapsed() < within, "{} does not end in {within:?}", program.name);
+        }
     }
 
     /// Its number.
@@ -86,6 +109,11 @@ impl Tended {
             Err(RecvTimeoutError::Timeout) => Next::Quiet,
             Err(RecvTimeoutError::Disconnected) => Next::End,
         })
+    }
+
+    /// Whether so many lines waited that some were read later than they were written: then their times are wrong.
+    pub fn overflowed(&self) -> bool {
+        self.overflowed.load(Ordering::Relaxed)
     }
 
     /// Its end, once its outputs are closed.
@@ -131,11 +159,18 @@ impl Drop for Tended {
 }
 
 /// Reads lines in a thread that ends when the output is closed, or when its lines are asked for no more.
-fn read(from: Stream, output: impl Read + Send + 'static, to: Sender<Line>) {
+fn read(from: Stream, output: impl Read + Send + 'static, to: SyncSender<Line>, overflowed: Arc<AtomicBool>) {
     thread::spawn(move || {
         let mut output = BufReader::new(output);
         while let Some(text) = line(&mut output) {
-            if to.send(Line { from, at: Instant::now(), text }).is_err() {
+            let sent = match to.try_send(Line { from, at: Instant::now(), text }) {
+                Err(TrySendError::Full(line)) => {
+                    overflowed.store(true, Ordering::Relaxed);
+                    to.send(line).is_ok()
+                }
+                other => other.is_ok(),
+            };
+            if !sent {
                 return;
             }
         }
@@ -189,6 +224,30 @@ mod tests {
         let mut output = &text[..];
         let lines: Vec<String> = std::iter::from_fn(|| line(&mut output)).collect();
         assert_eq!(lines.iter().map(String::len).collect::<Vec<_>>(), [LONGEST as usize, 4, 4]);
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_in_time_is_an_error_and_gone() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$; exec sleep 1000"]);
+        let mut number = String::new();
+        let late = Tended::to_end(&command, Duration::from_millis(300), |line| number = line.text);
+        assert!(late.unwrap_err().to_string().starts_with("sh does not end in "));
+        assert!(!number.is_empty() && !std::path::Path::new(&format!("/proc/{number}")).exists());
+        command = Command::new("sh");
+        command.args(["-c", "exit 3"]);
+        let end = Tended::to_end(&command, Duration::from_secs(60), |_| {}).unwrap();
+        assert_eq!(end.code(), Some(3));
+    }
+
+    #[test]
+    fn a_program_that_writes_without_pause_waits_for_its_lines_to_be_taken() {
+        let program = shell("exec yes");
+        while !program.overflowed() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let Next::Line(line) = program.next(Duration::ZERO).unwrap() else { panic!("no line") };
+        assert_eq!(line.text, "y");
     }
 
     #[test]

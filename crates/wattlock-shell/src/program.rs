@@ -62,6 +62,12 @@ pub trait Program: CommandFactory + FromArgMatches {
     /// Whether it has something to clean up when it is interrupted.
     fn cleans_up(&self) -> bool;
 
+    /// Whether it ends by itself when its cleaning up is done, however often it is interrupted: what it leaves behind
+    /// would outlive it, and everything that it waits for has a deadline.
+    fn insists_on_cleaning_up(&self) -> bool {
+        false
+    }
+
     /// What an interrupt does besides.
     fn on_interrupt() {}
 
@@ -91,6 +97,7 @@ pub fn main<P: Program>() -> ExitCode {
     if matches.value_source("emulate") == Some(ValueSource::CommandLine) && setup::emulation().is_none() {
         return fail(&become_emulated(), P::ENDS);
     }
+    INSISTS.store(program.insists_on_cleaning_up(), Ordering::SeqCst);
     // A second interrupt kills: the first asked the work to stop and clean up, which takes a moment at most.
     let handled = if program.hands_signals_on() { Ok(()) } else { handle_interrupts(P::on_interrupt) };
     if let Err(error) = handled {
@@ -140,10 +147,14 @@ fn try_help() -> String {
 /// and a question at the terminal may be answered.
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 
+/// Whether no interrupt ends the program before it has cleaned up.
+static INSISTS: AtomicBool = AtomicBool::new(false);
+
 fn handle_interrupts(also: fn()) -> Result<(), ctrlc::Error> {
     ctrlc::set_handler(move || {
         also();
-        if INTERRUPTED.swap(true, Ordering::SeqCst) || AT_ONCE.load(Ordering::SeqCst) {
+        let again = INTERRUPTED.swap(true, Ordering::SeqCst) && !INSISTS.load(Ordering::SeqCst);
+        if again || AT_ONCE.load(Ordering::SeqCst) {
             std::process::exit(130);
         }
     })

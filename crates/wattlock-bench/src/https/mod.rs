@@ -26,7 +26,7 @@ use self::rows::{Measure, ROWS, Row};
 use super::machine_line;
 use super::pair::{self, Gain};
 use super::record::{By, Record, Row as Line};
-use super::tally::{Did, Done, engines};
+use super::tally::{Did, Done, between, engines};
 
 /// The suite of rows with CBC.
 const CBC: CipherSuite = CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA;
@@ -88,7 +88,7 @@ pub fn run(settings: &Settings, choice: &Choice, mut record: Record) -> Result<(
         record.remark(row.name);
         let before = pair.done(row)?;
         let result = pair.measure(row, settings)?;
-        let engines = engines(&before, &pair.done(row)?);
+        let engines = engines(&[between(&before, &pair.done(row)?)]);
         if settings.engines && record.shows() {
             eprintln!("    {}", engines.join("; "));
         }
@@ -274,7 +274,9 @@ pub fn done(address: std::net::SocketAddr) -> Result<Done> {
     let cell = |cell| {
         let [requests, bytes, batches, timed, timed_ns] =
             ["requests", "bytes", "batch_sum", "timed", "timed_ns"].map(|key| count(cell, key));
-        ((word(cell, "engine"), word(cell, "kind")), Did { requests, bytes, batches, timed, timed_ns })
+        let submit_ns = count(cell, "submit_ns");
+        let did = Did { requests, bytes, batches, timed, timed_ns, submit_ns };
+        ((word(cell, "engine"), word(cell, "kind")), did)
     };
     Ok(cells.iter().map(cell).collect())
 }

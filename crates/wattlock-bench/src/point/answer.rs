@@ -70,10 +70,13 @@ impl Figures {
     }
 }
 
-/// Joules of a unit of work.
+/// Joules of a unit of work: of all rounds together, and of the round with the least and the most.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Joules {
     pub value: f64,
+    pub low: f64,
+    pub high: f64,
+    pub rounds: usize,
     pub per: Per,
     pub word: &'static str,
     pub domain: String,
@@ -154,7 +157,15 @@ mod tests {
             figures.add("rate", "1/s", rate);
             figures.add("ratio", "1", f64::NAN);
         }
-        let joules = Joules { value: 0.5, per: Per::Byte, word: "measured", domain: "package-0".into() };
+        let joules = Joules {
+            value: 0.5,
+            low: 0.25,
+            high: 1.0,
+            rounds: 3,
+            per: Per::Byte,
+            word: "measured",
+            domain: "package-0".into(),
+        };
         let answer = Answer::Measured {
             head: head(),
             figures: &figures,
@@ -168,7 +179,7 @@ mod tests {
             concat!(
                 r#"{"schema":1,"door":"cipher","given":{"bytes":"16384"},"policy":"qweb","seconds":0.5,"rounds":3,"#,
                 r#""figures":{"rate":{"value":2.0,"low":1.0,"high":3.0,"unit":"1/s","rounds":3}},"#,
-                r#""joules":{"value":0.5,"per":"byte","word":"measured","domain":"package-0"},"#,
+                r#""joules":{"value":0.5,"low":0.25,"high":1.0,"rounds":3,"per":"byte","word":"measured","domain":"package-0"},"#,
                 r#""device":"emulated dh8970","#,
                 r#""engines":["emulated aes-128-cbc-encrypt 14416 in batches of 4.0"],"busy":0.25}"#
             )

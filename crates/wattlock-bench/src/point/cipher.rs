@@ -16,7 +16,7 @@ use super::answer::{Figures, Measured, Per, cannot};
 use super::given::{Given, usage};
 use super::{Point, refuse_idle_device};
 use crate::record::version_of;
-use crate::tally::{self, Done, engines};
+use crate::tally::{self, Done, between, engines};
 use crate::tended::{Next, Stream, Tended};
 
 pub const KEYS: &[(&str, &str)] = &[("cipher", "aes-256-cbc"), ("bytes", "16384"), ("processes", "1")];
@@ -71,10 +71,10 @@ pub fn run(given: &mut Given, point: &mut Point<'_>) -> Result<Measured> {
         Speed { cipher: &cipher, bytes, processes, seconds: seconds as u32, configuration: &configuration };
     let mut watch = point.watch()?;
     watch.per(Per::Byte);
-    let (mut figures, mut done) = (Figures::default(), Done::new());
+    let (mut figures, mut rounds) = (Figures::default(), Vec::new());
     for _ in 0..point.rounds {
         let mut spell = None;
-        let rate = speed.run(&openssl, &mut done, &mut |begins| {
+        let (rate, did) = speed.run(&openssl, &mut |begins| {
             if begins {
                 watch.begin();
             } else {
@@ -84,12 +84,12 @@ pub fn run(given: &mut Given, point: &mut Point<'_>) -> Result<Measured> {
         })?;
         let spell = spell.context("openssl speed did not say when it measured")?;
         watch.worked(rate * spell.wall.as_secs_f64());
+        rounds.push(did);
         figures.add("throughput", "kB/s", rate / 1e3);
         figures.add("cpu_share", "1", spell.cpu_share());
     }
-    refuse_idle_device(point.choice, &done, &format!("calls of {cipher} do not wait for one"))?;
-    let engines = engines(&Done::new(), &done);
-    Ok(Measured { figures, engines, device, joules: watch.joules(), busy: watch.busy() })
+    refuse_idle_device(point.choice, &rounds, &format!("calls of {cipher} do not wait for one"))?;
+    Ok(Measured { figures, engines: engines(&rounds), device, joules: watch.joules(), busy: watch.busy() })
 }
 
 /// The provider's group of a cipher.
@@ -106,22 +106,25 @@ fn group(cipher: &str) -> Option<&'static str> {
 }
 
 /// Whether OpenSSL takes the provider.
-fn loads(configuration: &Path) -> Result<()> {
+pub fn loads(configuration: &Path) -> Result<()> {
     let mut command = Command::new("openssl");
-    let listed = command.args(["list", "-providers"]).env("OPENSSL_CONF", configuration).output()?;
-    let said = String::from_utf8_lossy(&listed.stderr).into_owned();
-    let loaded = listed.status.success() && String::from_utf8_lossy(&listed.stdout).contains("Wattlock");
+    command.args(["list", "-providers"]).env("OPENSSL_CONF", configuration);
+    let (mut listed, mut complaint) = (false, None);
+    let status = Tended::to_end(&command, PATIENCE, |line| match line.from {
+        Stream::Output => listed |= line.text.contains("Wattlock"),
+        Stream::Error => drop(complaint.get_or_insert(line.text)),
+    })?;
     ensure!(
-        loaded,
+        status.success() && listed,
         "OpenSSL does not load the provider: {}",
-        said.lines().next().unwrap_or("it says nothing")
+        complaint.as_deref().unwrap_or("it says nothing")
     );
     Ok(())
 }
 
 impl Speed<'_> {
-    /// Bytes a second. `spell` is told when its measuring begins and when it ends.
-    fn run(&self, openssl: &str, done: &mut Done, spell: &mut dyn FnMut(bool) -> Result<()>) -> Result<f64> {
+    /// Bytes a second, and what engines did. `spell` is told when its measuring begins and when it ends.
+    fn run(&self, openssl: &str, spell: &mut dyn FnMut(bool) -> Result<()>) -> Result<(f64, Done)> {
         let mut command = Command::new("openssl");
         command.args(["speed", "-elapsed", "-mr", "-evp", self.cipher]);
         command.args(["-bytes", &self.bytes.to_string(), "-seconds", &self.seconds.to_string()]);
@@ -138,9 +141,9 @@ impl Speed<'_> {
         loop {
             let next = program.next(LOOK_EVERY)?;
             // The counters go with the program: the last look counts.
-            if let now @ [_, ..] = &wattlock::telemetry::read_own(&[program.id()])[..] {
-                counted = Done::new();
-                now.iter().for_each(|snapshot| tally::add(&mut counted, &snapshot.cells));
+            let now = tally::of(&[program.id()]);
+            if !now.is_empty() {
+                counted = now;
             }
             match next {
                 Next::Line(line) if line.from == Stream::Output => rate = rated(&line.text).or(rate),
@@ -163,12 +166,8 @@ impl Speed<'_> {
         let status = program.wait()?;
         let unknown = ["unknown cipher", "not a supported", "is not", "unsupported", "not supported"];
         match rate {
-            Some(rate) if status.success() && ended => {
-                for (place, did) in counted {
-                    done.entry(place).or_default().add(&did);
-                }
-                Ok(rate)
-            }
+            // Cells of what it did nothing of are none of a device's.
+            Some(rate) if status.success() && ended => Ok((rate, between(&Done::new(), &counted))),
             _ if unknown.iter().any(|words| complaint.contains(words)) => {
                 Err(cannot(format!("OpenSSL {openssl} cannot measure {}: {complaint}", self.cipher)))
             }

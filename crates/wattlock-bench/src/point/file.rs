@@ -5,24 +5,27 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use wattlock::Profile;
 use wattlock::calibrate::{Plan, calibrate};
 use wattlock_core::{Kind, KindSet};
+use wattlock_emul::Model;
 use wattlock_shell::setup::{self, Choice};
 
-use super::answer::{Figures, Measured, Per};
+use super::answer::{Figures, Measured, Per, cannot};
 use super::given::{Given, usage};
-use super::volume::{handed_on, in_memory};
-use super::{Point, is_device, refuse_idle_device};
+use super::volume::{handed_on, with_room};
+use super::{Point, confined, is_device, refuse_idle_device};
 use crate::files::{new_key, write_random};
 use crate::tally::{Did, Done, engines};
-use crate::tended::{Next, Tended};
+use crate::tended::Tended;
 
-pub const KEYS: &[(&str, &str)] = &[("bytes", "268435456"), ("streams", "4"), ("share", "")];
+pub const KEYS: &[(&str, &str)] =
+    &[("bytes", "268435456"), ("streams", "4"), ("share", ""), ("clock", ""), ("cpus", "")];
 
-/// Between two looks whether the user interrupts.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long sealing may take: the plain engine of a development build does ten times as much a second.
+const PATIENCE: Duration = Duration::from_secs(120);
+const BYTES_PER_S: u64 = 1_000_000;
 /// What the output takes in memory: nothing. What else does: keys, a profile.
 const BESIDE: u64 = 1 << 20;
 
@@ -38,9 +41,20 @@ pub fn run(given: &mut Given, point: &Point<'_>) -> Result<Measured> {
         choice.settings.push(format!("eep.ratio={}", f64::from(share) / f64::from(1000 - share)));
     }
     let device = point.device()?;
-    let folder = in_memory(bytes as u64 + BESIDE)?;
-    if let Some(model) = &choice.emulate {
-        choice.emulate = with_streams(model, streams, folder.path())?.or(choice.emulate);
+    let model = choice.emulate.as_deref().map(|name| changed(name, streams, given)).transpose()?.flatten();
+    if choice.emulate.is_none() && !given.text("clock").is_empty() {
+        return Err(cannot(
+            "setting this GPU's clocks is not done by this door: --emulate has modelled ones",
+        ));
+    }
+    // Before this thread is confined: the meter's threads go anywhere.
+    let mut watch = point.watch()?;
+    let _confined = confined(given)?;
+    let folder = with_room(given, bytes as u64 + BESIDE)?;
+    if let Some(model) = model {
+        let path = folder.path().join("model");
+        std::fs::write(&path, model.to_string())?;
+        choice.emulate = Some(path.display().to_string());
     }
     let recipient = new_key(&folder.path().join("key.txt"))?;
     let plain = folder.path().join("plain");
@@ -53,60 +67,48 @@ pub fn run(given: &mut Given, point: &Point<'_>) -> Result<Measured> {
         command.env("WATTLOCK_PROFILE", profile);
     }
 
-    let mut watch = point.watch()?;
     watch.per(Per::Byte);
-    let (mut figures, mut all) = (Figures::default(), Done::new());
+    let (mut figures, mut rounds) = (Figures::default(), Vec::new());
     // The first brings the program and the file into memory.
     for round in 0..=point.rounds {
         if round == 0 {
-            seal(&command)?;
+            seal(&command, bytes)?;
             continue;
         }
         watch.begin();
-        let sealed = seal(&command)?;
+        let sealed = seal(&command, bytes)?;
         let spell = watch.end()?;
         watch.worked(bytes as f64);
         figures.add("seconds", "s", sealed.seconds);
         figures.add("throughput", "MB/s", bytes as f64 / 1e6 / sealed.seconds);
         figures.add("cpu_share", "1", spell.cpu_share());
         figures.add("device_share", "1", sealed.device_share());
-        for (place, did) in sealed.done {
-            all.entry(place).or_default().add(&did);
-        }
+        rounds.push(sealed.done);
     }
-    refuse_idle_device(point.choice, &all, "the model does nothing of this")?;
+    refuse_idle_device(point.choice, &rounds, "the model does nothing of this")?;
     let (joules, busy) = (watch.joules(), watch.busy());
-    Ok(Measured { figures, engines: engines(&Done::new(), &all), device, joules, busy })
+    Ok(Measured { figures, engines: engines(&rounds), device, joules, busy })
 }
 
-/// A file with the model of that name and another number of streams; `None` if it has that many, or is no GPU's.
-fn with_streams(model: &str, streams: usize, folder: &Path) -> Result<Option<String>> {
-    let named = |text: &String| text.lines().any(|line| line.trim() == format!("name {model}"));
-    let built_in = setup::emulation().and_then(|emulation| (emulation.models)().into_iter().find(named));
-    let text = match built_in {
-        Some(text) => text,
-        None => std::fs::read_to_string(model).with_context(|| model.to_owned())?,
+/// The model of that name with so many streams, and with one clock if `clock=` says which; `None` if it is no GPU's.
+fn changed(name: &str, streams: usize, given: &Given) -> Result<Option<Model>> {
+    let mut model = Model::named(name).map_err(|error| usage(format!("--emulate: {error}")))?;
+    let clock = given.text("clock").to_owned();
+    let Some(gpu) = &mut model.gpu else {
+        return match clock.is_empty() {
+            true => Ok(None),
+            false => Err(usage(format!("clock={clock}: {name} has no clocks"))),
+        };
     };
-    let Some(changed) = streams_changed(&text, streams) else { return Ok(None) };
-    let path = folder.join("model");
-    std::fs::write(&path, changed)?;
-    Ok(Some(path.display().to_string()))
-}
-
-/// The line of a GPU is `gpu N setup-ns N copy-bytes-per-s N streams N memory-bytes`.
-fn streams_changed(text: &str, streams: usize) -> Option<String> {
-    let mut changed = false;
-    let line = |line: &str| {
-        let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let at = words.iter().position(|word| word == "streams").filter(|_| words[0] == "gpu");
-        if let Some(before) = at.and_then(|at| at.checked_sub(1)) {
-            changed |= words[before] != streams.to_string();
-            words[before] = streams.to_string();
-        }
-        words.join(" ") + "\n"
-    };
-    let text: String = text.lines().map(line).collect();
-    changed.then_some(text)
+    gpu.streams = streams;
+    if !clock.is_empty() {
+        let clocks: Vec<String> = gpu.steps.iter().map(|step| step.core_mhz.to_string()).collect();
+        let step = given.one_of("clock", &clocks.iter().map(String::as_str).collect::<Vec<_>>())?;
+        // Tables stay those of the reference, by which a clock's speed is told; watts above idle are told at the reference.
+        gpu.dynamic_w = gpu.dynamic_at(step);
+        (gpu.steps, gpu.reference) = (vec![gpu.steps[step]], 0);
+    }
+    Ok(Some(model))
 }
 
 /// A profile for these engines, if this user has none: else each run would measure one first.
@@ -155,20 +157,13 @@ impl Sealed {
     }
 }
 
-fn seal(command: &Command) -> Result<Sealed> {
-    let mut program = Tended::start(command)?;
+fn seal(command: &Command, bytes: usize) -> Result<Sealed> {
     let (mut sealed, mut said) = (Sealed::default(), String::new());
-    loop {
-        match program.next(LOOK_EVERY)? {
-            Next::Line(line) => {
-                sealed.take(&line.text);
-                said = line.text;
-            }
-            Next::Quiet => {}
-            Next::End => break,
-        }
-    }
-    let status = program.wait()?;
+    let within = PATIENCE + Duration::from_secs(bytes as u64 / BYTES_PER_S);
+    let status = Tended::to_end(command, within, |line| {
+        sealed.take(&line.text);
+        said = line.text;
+    })?;
     if !status.success() || sealed.done.is_empty() {
         bail!("wattlock seal: {status}: {said}");
     }
@@ -180,6 +175,8 @@ fn seal(command: &Command) -> Result<Sealed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wattlock_emul::gpu::GpuModel;
+
     use crate::point::tests::{choice, point};
 
     #[test]
@@ -196,30 +193,46 @@ mod tests {
         }
         assert_eq!((sealed.seconds, sealed.device_share()), (0.125, 0.75));
         let words = ["emulated aes-256-gcm-seal 3", "instruction aes-256-gcm-seal 1"];
-        assert_eq!(engines(&Done::new(), &sealed.done), words);
+        assert_eq!(engines(&[sealed.done]), words);
         assert_eq!(Sealed::default().device_share(), 0.0);
     }
 
     #[test]
-    fn a_gpus_streams_are_changed_and_nothing_else_is() {
-        let gpu =
-            "name x\ngpu 8000 setup-ns 5 copy-bytes-per-s 4 streams 9 memory-bytes\npool streams 1 servers\n";
-        let changed = streams_changed(gpu, 16).unwrap();
-        assert_eq!(changed, gpu.replace("4 streams", "16 streams"));
-        assert_eq!(streams_changed(gpu, 4), None);
-        assert_eq!(streams_changed("name card\npool streams 8 servers\n", 16), None);
-        for model in wattlock_emul::models() {
-            let changed = streams_changed(&model, 3);
-            assert_eq!(changed.is_some(), model.contains("\ngpu "), "{model}");
-            if let Some(changed) = changed {
-                let folder = tempfile::tempdir().unwrap();
-                let path = folder.path().join("model");
-                std::fs::write(&path, changed).unwrap();
-                let computes = std::sync::Arc::new(wattlock_cpu::instruction::Instruction::new());
-                let card = wattlock_emul::card(path.to_str().unwrap(), computes).unwrap();
-                assert!(card.description().detail.contains("3 streams"), "{}", card.description().detail);
-            }
+    fn a_gpus_streams_and_clock_are_changed_and_nothing_else_is() {
+        let of = |name: &str, word: &str| {
+            changed(name, 3, &Given::read("file", KEYS, &[word.to_owned()]).unwrap())
+        };
+        let published = Model::preset("k20m").unwrap();
+        let before = published.gpu.clone().unwrap();
+        let own = of("k20m", "clock=").unwrap().unwrap();
+        let with_streams = GpuModel { streams: 3, ..before.clone() };
+        assert_eq!(own, Model { gpu: Some(with_streams), ..published.clone() });
+        for step in [0, before.steps.len() - 1] {
+            let clock = before.steps[step];
+            let one = of("k20m", &format!("clock={}", clock.core_mhz)).unwrap().unwrap();
+            let gpu = one.gpu.clone().unwrap();
+            assert_eq!((&*gpu.steps, gpu.reference, gpu.streams), (&[clock][..], 0, 3));
+            assert_eq!(gpu.dynamic_at(0), before.dynamic_at(step));
+            // It is as a program reads it.
+            let path = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(&path, one.to_string()).unwrap();
+            let computes = std::sync::Arc::new(wattlock_cpu::instruction::Instruction::new());
+            let card = wattlock_emul::card(path.path().to_str().unwrap(), computes).unwrap();
+            assert!(card.description().detail.contains("3 streams"), "{}", card.description().detail);
         }
+        let error = of("k20m", "clock=100").unwrap_err().to_string();
+        let known: Vec<String> = before.steps.iter().map(|step| step.core_mhz.to_string()).collect();
+        assert_eq!(error, format!("clock=100: expected {}", known.join(", ")));
+        assert_eq!(of("dh8970", "clock=").unwrap(), None);
+        assert_eq!(of("dh8970", "clock=705").unwrap_err().to_string(), "clock=705: dh8970 has no clocks");
+    }
+
+    #[test]
+    fn a_real_gpu_keeps_its_clocks() {
+        let choice = choice("adaptive");
+        let mut given = Given::read("file", KEYS, &["clock=705".to_owned()]).unwrap();
+        let error = run(&mut given, &point(&choice)).unwrap_err();
+        assert!(error.downcast_ref::<crate::point::answer::Cannot>().is_some(), "{error}");
     }
 
     #[test]

@@ -67,6 +67,11 @@ impl Given {
         }
     }
 
+    /// Notes what was used though it is no key.
+    pub fn note(&mut self, name: &'static str, value: impl Display) {
+        self.keys.push(Key { name, value: value.to_string(), said: true });
+    }
+
     /// A number within bounds.
     ///
     /// # Errors
@@ -139,6 +144,9 @@ mod tests {
         assert_eq!(given.one_of("side", &["left", "right"]).unwrap(), 1);
         let told = serde_json::to_string(&given).unwrap();
         assert_eq!(told, r#"{"bytes":"65536","share":"","side":"right"}"#);
+        given.note("place", "/tmp");
+        let told = serde_json::to_string(&given).unwrap();
+        assert_eq!(told, r#"{"bytes":"65536","share":"","side":"right","place":"/tmp"}"#);
     }
 
     #[test]

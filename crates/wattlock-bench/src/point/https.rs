@@ -1,10 +1,13 @@
 //! nginx with Wattlock's module, or the stock one, and the client of `bench https`: handshakes, or responses of one page.
 //!
+//! Suites with a key exchange by RSA, which that client has not, have `openssl s_time` for one (`s_time.rs`).
+//!
 //! With one worker the server has a core to itself and the client another, if there are two. Under a published rule, or
 //! with an emulated device, the provider offers all its algorithms, since a method is what is measured.
 
 use std::cell::{Cell, RefCell};
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -12,20 +15,25 @@ use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 use rustls::{CipherSuite, SupportedProtocolVersion};
 use wattlock_core::samples;
-use wattlock_shell::nginx::place::Nginx;
-use wattlock_shell::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
+use wattlock_shell::nginx::place::{Nginx, Parts, settings};
+use wattlock_shell::nginx::server::{
+    Certificate, KeyType, Listener, OpenSsl, Plan, Server, provider_section,
+};
 use wattlock_shell::nginx::site::cores;
 use wattlock_shell::program::line;
 use wattlock_shell::text;
 
 use super::answer::{Figures, Measured, Per, cannot};
+use super::cipher::loads;
 use super::given::{Given, usage};
+use super::s_time::{self, STime};
 use super::{Point, is_device, refuse_idle_device};
 use crate::https::client::{self, Load, TLS12, TLS13, Tally};
 use crate::https::groups::Group;
 use crate::https::{done, pin};
 use crate::record::version_of;
-use crate::tally::{between, engines};
+use crate::tally::{self, Done, between, engines};
+use crate::tended::Tended;
 
 pub const KEYS: &[(&str, &str)] = &[
     ("version", "1.2"),
@@ -71,6 +79,15 @@ const SUITES: &[(&str, CipherSuite, Signs)] = &[
     ("chacha20-poly1305-sha256", CipherSuite::TLS13_CHACHA20_POLY1305_SHA256, Signs::Any),
 ];
 
+/// A suite, and with it the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Suite {
+    /// The client of `bench https` has it.
+    Ours(CipherSuite),
+    /// Keys are exchanged by RSA: the client is `openssl s_time`, which has this name for it.
+    ByRsa(&'static str),
+}
+
 /// The signature in a suite; TLS 1.3's leave it open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Signs {
@@ -86,6 +103,9 @@ const CURVES: &[(&str, &str)] =
 /// All that the provider can be told to offer for TLS.
 const ALGORITHMS: &str = "gcm,cbc,cbc-hmac,ctr,rsa,ec,x25519,kdf";
 
+/// How long OpenSSL may take to list its curves.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Workers on a core, at most.
 const A_CORE: usize = 4;
 
@@ -99,7 +119,7 @@ const TEXT: usize = 4 << 20;
 #[derive(Debug)]
 struct Wanted {
     version: &'static SupportedProtocolVersion,
-    suite: CipherSuite,
+    suite: Suite,
     key: KeyType,
     groups: Vec<Group>,
     page: usize,
@@ -113,20 +133,35 @@ struct Wanted {
     compressed: [Option<usize>; 2],
     poll: &'static str,
     buffer: usize,
-    stock: bool,
+    side: Side,
 }
+
+/// Which server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// nginx with Wattlock's module and provider.
+    Wattlock,
+    /// The stock nginx with OpenSSL's own providers.
+    Stock,
+    /// The stock nginx with Wattlock's provider: a call cannot pause, and its worker waits for the device inside it. QWEB's
+    /// straight offload.
+    Straight,
+}
+
+const SIDES: [(&str, Side); 3] =
+    [("wattlock", Side::Wattlock), ("stock", Side::Stock), ("straight", Side::Straight)];
 
 const CONTENTS: [&str; 3] = ["text", "zero", "random"];
 const POLLS: [&str; 3] = ["adaptive", "heuristic", "threshold"];
 
 impl Wanted {
     fn read(given: &mut Given, point: &Point<'_>) -> Result<Wanted> {
-        let stock = given.one_of("side", &["wattlock", "stock"])? == 1;
+        let side = SIDES[given.one_of("side", &SIDES.map(|(name, _)| name))?].1;
         let version = [&TLS12, &TLS13][given.one_of("version", &["1.2", "1.3"])?];
         let content = CONTENTS[given.one_of("content", &CONTENTS)?];
         if given.text("poll").is_empty() {
             // The published rule looks as published.
-            given.set("poll", POLLS[usize::from(!stock && point.choice.policy == "qweb")]);
+            given.set("poll", POLLS[usize::from(side == Side::Wattlock && point.choice.policy == "qweb")]);
         }
         let poll = POLLS[given.one_of("poll", &POLLS)?];
         let page = given.bytes("page", 0..=256 << 20)?;
@@ -146,19 +181,29 @@ impl Wanted {
         if gzip > 0 && page == 0 {
             return Err(usage("gzip= compresses a page: it needs page="));
         }
-        if compressed != [None; 2] && (gzip == 0 || stock) {
+        if compressed != [None; 2] && (gzip == 0 || side != Side::Wattlock) {
             return Err(usage("stream= and chunk= are of Wattlock's compression: they need gzip="));
         }
-        let set = |key: &str| format!("{key} does nothing for side=stock: leave it out");
-        match stock {
-            true if poll != POLLS[0] => return Err(usage(set("poll="))),
-            true if point.choice.policy != "adaptive" => return Err(usage(set("--policy"))),
-            true if point.choice.emulate.is_some() => return Err(usage(set("--emulate"))),
-            _ => {}
+        let idle = [
+            ("poll=", side != Side::Wattlock && poll != POLLS[0]),
+            // The stock module compresses, as with side=stock, and straight offload is of cryptography.
+            ("gzip=", side == Side::Straight && gzip > 0),
+            ("--policy", side == Side::Stock && point.choice.policy != "adaptive"),
+            ("--emulate", side == Side::Stock && point.choice.emulate.is_some()),
+        ];
+        if let Some((key, _)) = idle.iter().find(|(_, idle)| *idle) {
+            let side = given.text("side");
+            return Err(usage(format!("{key} does nothing for side={side}: leave it out")));
         }
         let key = key(given)?;
         let suite = suite(given, key, version == &TLS12)?;
-        let groups = groups(given, key, version == &TLS12)?;
+        let groups = match suite {
+            Suite::Ours(_) => groups(given, key, version == &TLS12)?,
+            Suite::ByRsa(suite) => {
+                refuse_by_rsa(given, suite)?;
+                Vec::new()
+            }
+        };
         if workers > A_CORE * cores() {
             return Err(cannot(format!("{workers} workers on {} cores measure the scheduler", cores())));
         }
@@ -182,7 +227,7 @@ impl Wanted {
             compressed,
             poll,
             buffer,
-            stock,
+            side,
         })
     }
 
@@ -202,6 +247,46 @@ impl Wanted {
             size.map_or_else(String::new, |size| format!("wattlock_{name}_size {size};"))
         };
         directive("stream", stream) + &directive("chunk", chunk)
+    }
+
+    /// Puts the load of a round on a server.
+    fn drive(
+        &self,
+        suite: CipherSuite,
+        address: SocketAddr,
+        seconds: f64,
+        cpu: &dyn Fn() -> Result<Duration>,
+    ) -> Result<Tally> {
+        let paths = if self.page > 0 { vec!["/page".to_owned()] } else { Vec::new() };
+        let head = match (self.gzip > 0, self.stays) {
+            (false, true) => "",
+            (true, true) => "Accept-Encoding: gzip\r\n",
+            (false, false) => "Connection: close\r\n",
+            (true, false) => "Accept-Encoding: gzip\r\nConnection: close\r\n",
+        };
+        let config = |resume| client::config_of(self.version, &self.groups, resume, suite);
+        let fresh = config(false)?;
+        let resumes = self.full < 1.0;
+        let load = Load {
+            address,
+            config: Some(if resumes { config(true)? } else { fresh.clone() }),
+            other: resumes.then_some((self.full, fresh)),
+            connections: self.connections,
+            paths: &paths,
+            stays: self.stays,
+            head,
+            time: Duration::from_secs_f64(seconds),
+        };
+        client::drive(&load, cpu)
+    }
+
+    /// What a server's engines did so far, by its status page or by its processes' counters.
+    fn done(&self, server: &Server) -> Result<Done> {
+        match self.side {
+            Side::Wattlock => done(server.addresses[0]),
+            Side::Stock => Ok(Done::new()),
+            Side::Straight => Ok(tally::of(&server.processes())),
+        }
     }
 
     fn page(&self) -> Vec<u8> {
@@ -225,9 +310,12 @@ fn key(given: &Given) -> Result<KeyType> {
     }
     let curve = CURVES.iter().find(|(short, long)| [*short, *long].contains(&name)).map(|(_, long)| *long);
     let Some(curve) = curve else { return Err(given.wrong("key", &known.join(", "))) };
-    let version = version_of("openssl", "version").ok_or_else(|| cannot("there is no openssl here"))?;
-    let listed = Command::new("openssl").args(["ecparam", "-list_curves"]).output()?;
-    let has = String::from_utf8_lossy(&listed.stdout).contains(curve);
+    let version = openssl()?;
+    let mut has = false;
+    let mut list = Command::new("openssl");
+    Tended::to_end(list.args(["ecparam", "-list_curves"]), PATIENCE, |line| {
+        has |= line.text.contains(curve)
+    })?;
     Err(cannot(match has {
         true => format!("this client has no curve {curve}"),
         false => format!("OpenSSL {version} has no curve {curve}"),
@@ -235,32 +323,56 @@ fn key(given: &Given) -> Result<KeyType> {
 }
 
 /// The suite, or the one of the version and the key that is the first in the list.
-fn suite(given: &mut Given, key: KeyType, old: bool) -> Result<CipherSuite> {
+fn suite(given: &mut Given, key: KeyType, old: bool) -> Result<Suite> {
     let own = if matches!(key, KeyType::P256 | KeyType::P384) { Signs::Ecdsa } else { Signs::Rsa };
     let fits = |signs: Signs| if old { signs == own } else { signs == Signs::Any };
     let wanted = given.text("suite").to_ascii_lowercase();
-    let found = match &*wanted {
+    let listed = match &*wanted {
         "" => SUITES.iter().find(|(_, _, signs)| fits(*signs)),
         _ => SUITES.iter().find(|(name, _, _)| *name == wanted),
     };
-    let exchanges_keys = wanted.starts_with("ecdhe-") || wanted.starts_with("dhe-");
-    match found {
-        Some((name, suite, signs)) if fits(*signs) => {
+    let listed = listed.map(|(name, suite, signs)| (*name, Suite::Ours(*suite), *signs));
+    let by_rsa = s_time::suite(&wanted).map(|(name, openssl)| (name, Suite::ByRsa(openssl), Signs::Rsa));
+    match listed.or(by_rsa) {
+        Some((name, suite, signs)) if fits(signs) => {
             given.set("suite", name);
-            Ok(*suite)
+            Ok(suite)
         }
         Some(_) => Err(usage(format!(
             "suite={wanted} goes with another version or key than the ones that are given"
         ))),
-        // What OpenSSL calls `AES128-SHA`: the client encrypts a secret with the server's key.
-        None if old && !exchanges_keys && wanted.trim_start_matches("rsa-").starts_with("aes") => {
-            Err(cannot(format!("suite {wanted}: this client has no key exchange by RSA")))
-        }
         None => {
-            let names: Vec<&str> = SUITES.iter().filter(|(_, _, one)| fits(*one)).map(|one| one.0).collect();
+            let mut names: Vec<&str> =
+                SUITES.iter().filter(|(_, _, one)| fits(*one)).map(|one| one.0).collect();
+            names.extend(s_time::SUITES.iter().map(|one| one.0).filter(|_| fits(Signs::Rsa)));
             Err(given.wrong("suite", &names.join(", ")))
         }
     }
+}
+
+/// What `openssl s_time` cannot do.
+fn refuse_by_rsa(given: &Given, suite: &str) -> Result<()> {
+    let client = format!("the client for {suite} is openssl s_time, which");
+    if !given.text("group").is_empty() {
+        return Err(usage(format!("group= does nothing for {suite}: leave it out")));
+    }
+    if given.number("page", 0..=usize::MAX)? > 0 {
+        return Err(cannot(format!("{client} counts handshakes only: page=0")));
+    }
+    if given.number("full", 0.0..=1.0)? < 1.0 {
+        return Err(cannot(format!("{client} resumes all sessions or none: full=1.0")));
+    }
+    if given.number("connections", 1..=usize::MAX)? > s_time::MOST {
+        return Err(cannot(format!(
+            "{client} is a process for each connection: connections={} at most",
+            s_time::MOST
+        )));
+    }
+    s_time::is_here(&openssl()?, suite)
+}
+
+fn openssl() -> Result<String> {
+    version_of("openssl", "version").ok_or_else(|| cannot("there is no openssl here"))
 }
 
 /// What the client offers. With TLS 1.2 OpenSSL takes an ECDSA certificate only if its curve is offered too.
@@ -281,9 +393,13 @@ fn groups(given: &mut Given, key: KeyType, old: bool) -> Result<Vec<Group>> {
     Ok([Some(group), also].into_iter().flatten().collect())
 }
 
-pub fn run(given: &mut Given, point: &Point<'_>) -> Result<Measured> {
+pub fn run(given: &mut Given, point: &mut Point<'_>) -> Result<Measured> {
     let wanted = Wanted::read(given, point)?;
-    let device = if wanted.stock { "none".to_owned() } else { point.device()? };
+    if let Suite::ByRsa(_) = wanted.suite {
+        // `openssl s_time` takes whole seconds, and one more than it is told.
+        point.seconds = point.seconds.ceil().max(2.0);
+    }
+    let device = if wanted.side == Side::Stock { "none".to_owned() } else { point.device()? };
     let nginx = point.places.nginx().map_err(|why| match point.places.nginx {
         Some(_) => why,
         None => cannot(line(&why)),
@@ -301,29 +417,45 @@ pub fn run(given: &mut Given, point: &Point<'_>) -> Result<Measured> {
     if pinned {
         pin(CORES[1])?;
     }
-    let measured = measure(&wanted, point, server, watch);
+    let plain = folder.path().join("openssl.cnf");
+    std::fs::write(&plain, "")?;
+    let measured = measure(&wanted, point, server, watch, &plain);
     rustix::thread::sched_setaffinity(None, &here)?;
     Ok(Measured { device, ..measured? })
 }
 
 fn start(wanted: &Wanted, point: &Point<'_>, nginx: &Nginx, folder: &Path, root: &Path) -> Result<Server> {
     let certificate = Certificate::self_signed(wanted.key, folder)?;
-    let parts = match wanted.stock {
-        true => None,
-        false => {
-            let mut parts = point.places.parts(nginx, point.choice)?;
-            let mut set = |key: &str, value: &str| parts.settings.push((key.to_owned(), value.to_owned()));
-            set("poll", wanted.poll);
-            if point.choice.policy != "adaptive" || point.choice.emulate.is_some() {
-                set("algorithms", ALGORITHMS);
-            }
-            Some(parts)
+    let mut settings = settings(point.choice)?;
+    let mut set = |key: &str, value: &str| settings.push((key.to_owned(), value.to_owned()));
+    if wanted.side == Side::Wattlock {
+        set("poll", wanted.poll);
+    }
+    if point.choice.policy != "adaptive" || point.choice.emulate.is_some() {
+        set("algorithms", ALGORITHMS);
+    }
+    let parts = match wanted.side {
+        Side::Wattlock => Some(Parts { settings, ..point.places.parts(nginx, point.choice)? }),
+        Side::Stock => None,
+        // The module is not asked for: it need not be built.
+        Side::Straight => {
+            Some(Parts { module: PathBuf::new(), provider: point.places.provider(point.choice)?, settings })
         }
+    };
+    let openssl = match &parts {
+        None => OpenSsl::Stock,
+        Some(Parts { provider, settings, .. }) if wanted.side == Side::Straight => {
+            let configuration = folder.join("straight.cnf");
+            std::fs::write(&configuration, provider_section(provider, settings)?)?;
+            loads(&configuration)?;
+            OpenSsl::Provider { provider, settings }
+        }
+        Some(parts) => OpenSsl::Wattlock(parts),
     };
     let listeners = vec![Listener { port: 0, certificate: Some(certificate), more: wanted.directives() }];
     let server = Server::start(&Plan {
         nginx,
-        openssl: parts.as_ref().map_or(OpenSsl::Stock, OpenSsl::Wattlock),
+        openssl,
         root,
         listeners,
         workers: wanted.workers,
@@ -342,37 +474,17 @@ fn measure(
     point: &Point<'_>,
     mut server: Server,
     watch: super::watch::Watch,
+    configuration: &Path,
 ) -> Result<Measured> {
     let watch = RefCell::new(watch);
     let address = server.addresses[0];
-    let paths = if wanted.page > 0 { vec!["/page".to_owned()] } else { Vec::new() };
-    let head = match (wanted.gzip > 0, wanted.stays) {
-        (false, true) => "",
-        (true, true) => "Accept-Encoding: gzip\r\n",
-        (false, false) => "Connection: close\r\n",
-        (true, false) => "Accept-Encoding: gzip\r\nConnection: close\r\n",
-    };
-    let config = |resume| client::config_of(wanted.version, &wanted.groups, resume, wanted.suite);
-    let first = if wanted.stock { Default::default() } else { done(address)? };
-    let mut figures = Figures::default();
+    let (mut figures, mut rounds) = (Figures::default(), Vec::new());
     for _ in 0..point.rounds {
         server.check()?;
-        let before = if wanted.stock { Default::default() } else { done(address)? };
-        let fresh = config(false)?;
-        let resumes = wanted.full < 1.0;
-        let load = Load {
-            address,
-            config: Some(if resumes { config(true)? } else { fresh.clone() }),
-            other: resumes.then_some((wanted.full, fresh)),
-            connections: wanted.connections,
-            paths: &paths,
-            stays: wanted.stays,
-            head,
-            time: Duration::from_secs_f64(point.seconds),
-        };
+        let before = wanted.done(&server)?;
         // It is asked when counting begins, and when it ends.
         let begun = Cell::new(false);
-        let tally = client::drive(&load, &|| {
+        let cpu = || {
             if !begun.replace(true) {
                 watch.borrow_mut().begin();
                 return server.cpu();
@@ -380,7 +492,14 @@ fn measure(
             let cpu = server.cpu();
             watch.borrow_mut().end()?;
             cpu
-        })?;
+        };
+        let tally = match wanted.suite {
+            Suite::Ours(suite) => wanted.drive(suite, address, point.seconds, &cpu)?,
+            Suite::ByRsa(suite) => {
+                let (processes, seconds) = (wanted.connections, point.seconds as u32 - 1);
+                STime { address, suite, processes, seconds, configuration }.drive(&cpu)?
+            }
+        };
         ensure!(tally.done > 0, "nginx answered nothing in {} s", point.seconds);
         if let Some(why) = &tally.failure {
             bail!("{} connections failed, the first: {why}", tally.failed);
@@ -389,28 +508,28 @@ fn measure(
         watch
             .borrow_mut()
             .worked(if wanted.page > 0 { tally.done * wanted.page as u64 } else { tally.done } as f64);
-        if !wanted.stock {
-            let did = between(&before, &done(address)?);
+        if wanted.side != Side::Stock {
+            let did = between(&before, &wanted.done(&server)?);
             let inside: f64 =
                 did.iter().filter(|((engine, _), _)| !is_device(engine)).map(|(_, did)| did.inside_s()).sum();
             figures.add("engine_share", "1", inside / tally.cpu.as_secs_f64());
+            rounds.push(did);
         }
     }
-    let watch = watch.into_inner();
-    let (joules, busy) = (watch.joules(), watch.busy());
-    if wanted.stock {
-        return Ok(Measured { figures, joules, busy, ..Measured::default() });
+    if wanted.side != Side::Stock {
+        refuse_idle_device(point.choice, &rounds, "the model does nothing of this")?;
     }
-    let last = done(address)?;
-    refuse_idle_device(point.choice, &between(&first, &last), "the model does nothing of this")?;
-    Ok(Measured { figures, engines: engines(&first, &last), joules, busy, ..Measured::default() })
+    let (joules, busy) = (watch.borrow().joules(), watch.borrow().busy());
+    Ok(Measured { figures, engines: engines(&rounds), joules, busy, ..Measured::default() })
 }
 
 fn add(figures: &mut Figures, wanted: &Wanted, tally: &Tally) {
     figures.add("rate", "1/s", tally.rate());
     figures.add("cpu_us", "us", tally.cpu_us());
-    figures.add("p50_us", "us", tally.latency_us(0.5));
-    figures.add("p99_us", "us", tally.latency_us(0.99));
+    if let Suite::Ours(_) = wanted.suite {
+        figures.add("p50_us", "us", tally.latency_us(0.5));
+        figures.add("p99_us", "us", tally.latency_us(0.99));
+    }
     figures.add("worker_share", "1", tally.share() / wanted.workers as f64);
     if wanted.full < 1.0 && wanted.page == 0 {
         figures.add("resumed_share", "1", tally.resumed as f64 / tally.done as f64);
@@ -451,7 +570,8 @@ mod tests {
             assert_eq!((given.text("suite"), given.text("group")), (suite, group), "{words:?}");
             let wanted = wanted.unwrap();
             assert_eq!(wanted.groups.len(), offered, "{words:?}");
-            client::config_of(wanted.version, &wanted.groups, false, wanted.suite).unwrap();
+            let Suite::Ours(suite) = wanted.suite else { panic!("{words:?}") };
+            client::config_of(wanted.version, &wanted.groups, false, suite).unwrap();
         }
     }
 
@@ -478,9 +598,15 @@ mod tests {
             &["gzip=6"][..],
             &["gzip=10", "page=1K"],
             &["side=stock", "poll=heuristic"],
+            &["side=straight", "poll=heuristic"],
+            &["side=straight", "page=64K", "gzip=1"],
+            &["side=straight", "page=64K", "gzip=1", "stream=64K"],
             &["suite=ecdhe-rsa-aes128-sha", "key=p256"],
             &["suite=ecdhe-rsa-aes128-sha", "version=1.3"],
             &["suite=nonsense"],
+            &["suite=rsa-aes128-sha", "key=p256"],
+            &["suite=rsa-aes128-sha", "version=1.3"],
+            &["suite=rsa-aes128-sha", "group=p256"],
             &["key=rsa1024"],
             &["workers=0"],
             &["full=1.5"],
@@ -495,13 +621,15 @@ mod tests {
         }
         let error = read(&["side=stock"], "qweb").1.unwrap_err();
         assert_eq!(error.to_string(), "--policy does nothing for side=stock: leave it out");
+        assert_eq!(read(&["side=straight"], "offload").1.unwrap().side, Side::Straight);
     }
 
     #[test]
     fn what_this_machine_or_this_client_lacks_is_an_answer() {
         for (words, why) in [
-            (&["suite=rsa-aes128-sha"][..], "no key exchange by RSA"),
-            (&["suite=AES128-SHA"], "no key exchange by RSA"),
+            (&["suite=rsa-aes128-sha", "page=1K"][..], "page=0"),
+            (&["suite=AES128-SHA", "full=0.5"], "full=1.0"),
+            (&["suite=rsa-aes256-gcm-sha384", "connections=65"], "connections=64 at most"),
             (&["workers=256"], "256 workers on"),
             (&["gzip=1", "page=64K", "stream=32K", "chunk=32K"], "two chunks"),
         ] {

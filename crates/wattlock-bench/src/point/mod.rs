@@ -10,17 +10,21 @@ mod cipher;
 mod file;
 mod given;
 mod https;
+mod s_time;
 mod stream;
 mod volume;
 mod watch;
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tempfile::TempDir;
 use wattlock::policy::OFFLOADING;
 use wattlock_core::Engine;
+use wattlock_shell::INTERRUPTED;
 use wattlock_shell::nginx::place::Places;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
@@ -143,11 +147,13 @@ pub fn run(settings: &Settings, choice: &Choice) -> Result<()> {
     };
     let measured = match settings.door {
         Door::Cipher => cipher::run(&mut given, &mut point),
-        Door::Https => https::run(&mut given, &point),
+        Door::Https => https::run(&mut given, &mut point),
         Door::Volume => volume::run(&mut given, &point),
         Door::File => file::run(&mut given, &point),
         Door::Stream => stream::run(&mut given, &point),
     };
+    // What was interrupted says nothing of this machine, as a program that the same interrupt ended would.
+    ensure!(!INTERRUPTED.load(Ordering::SeqCst), wattlock_door::Error::Interrupted);
     let measured = measured.map(|measured| told_idle(measured, settings.door));
     let head = Head::new(&name, &given, &choice.policy, point.seconds, point.rounds);
     let line = match &measured {
@@ -180,12 +186,40 @@ fn folder(place: Option<&Path>) -> Result<TempDir> {
     made.with_context(|| place.display().to_string())
 }
 
-/// That the accelerator-only baseline gave the device nothing: then its figure would be the CPU's.
-fn refuse_idle_device(choice: &Choice, done: &Done, what: &str) -> Result<()> {
-    let on_device = done.keys().any(|(engine, _)| is_device(engine));
-    match choice.policy == "offload" && !on_device {
-        true => Err(cannot(format!("the device got nothing to do: {what}"))),
-        false => Ok(()),
+/// This thread, with what it starts, on fewer CPUs until this value ends.
+struct Confined(CpuSet);
+
+/// Confines this thread to as many CPUs as `cpus=` says: the first of those that it may use.
+fn confined(given: &Given) -> Result<Option<Confined>> {
+    if given.text("cpus").is_empty() {
+        return Ok(None);
+    }
+    let cpus = given.number("cpus", 1..=CpuSet::MAX_CPU)?;
+    let all = sched_getaffinity(None)?;
+    if cpus > all.count() as usize {
+        return Err(cannot(format!("cpus={cpus}: this process may use {}", all.count())));
+    }
+    let mut some = CpuSet::new();
+    (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).take(cpus).for_each(|cpu| some.set(cpu));
+    sched_setaffinity(None, &some).context("cpus=")?;
+    Ok(Some(Confined(all)))
+}
+
+impl Drop for Confined {
+    fn drop(&mut self) {
+        let _ = sched_setaffinity(None, &self.0);
+    }
+}
+
+/// That the accelerator-only baseline gave the device nothing: then its figure would be the CPU's. A device that never did
+/// anything is none for this work here; one that stopped was lost.
+fn refuse_idle_device(choice: &Choice, rounds: &[Done], what: &str) -> Result<()> {
+    let idle = |done: &Done| !done.keys().any(|(engine, _)| is_device(engine));
+    match rounds.iter().position(idle) {
+        Some(_) if choice.policy != "offload" => Ok(()),
+        Some(_) if rounds.iter().all(idle) => Err(cannot(format!("the device got nothing to do: {what}"))),
+        Some(round) => bail!("the device did nothing in round {}: it was lost", round + 1),
+        None => Ok(()),
     }
 }
 
@@ -235,6 +269,26 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_has_as_many_cpus_as_are_asked_for_until_the_end() {
+        let of = |word: &str| confined(&Given::read("door", &[("cpus", "")], &[word.to_owned()]).unwrap());
+        let count = || sched_getaffinity(None).unwrap().count();
+        let all = count();
+        let one = of("cpus=1").unwrap();
+        let started = std::thread::spawn(count).join().unwrap();
+        assert_eq!((one.is_some(), count(), started), (true, 1, 1));
+        drop(one);
+        assert_eq!(count(), all);
+        assert!(of("cpus=").unwrap().is_none());
+        let error = of(&format!("cpus={}", all + 1)).err().unwrap();
+        assert!(
+            error
+                .downcast_ref::<Cannot>()
+                .is_some_and(|Cannot(why)| why.ends_with(&format!("may use {all}")))
+        );
+        assert!(of("cpus=0").err().unwrap().downcast_ref::<wattlock_door::Error>().is_some());
+    }
+
+    #[test]
     fn a_device_that_did_nothing_is_told_idle() {
         let with = |device: &str, engine: &str, door| {
             let engines = vec![format!("{engine} aes-128-xts-encrypt 14")];
@@ -250,8 +304,16 @@ mod tests {
     fn an_accelerator_only_figure_that_is_the_cpus_is_none() {
         let did = crate::tally::Did { requests: 1, ..Default::default() };
         let on = |engine: &str| Done::from([((engine.to_owned(), "aes-128-xts-encrypt".to_owned()), did)]);
-        assert!(refuse_idle_device(&choice("offload"), &on("instruction"), "x").is_err());
-        assert!(refuse_idle_device(&choice("offload"), &on("emulated"), "x").is_ok());
-        assert!(refuse_idle_device(&choice("eeca"), &on("instruction"), "x").is_ok());
+        let refused = |policy: &str, rounds: &[&str]| {
+            let rounds: Vec<Done> = rounds.iter().map(|engine| on(engine)).collect();
+            refuse_idle_device(&choice(policy), &rounds, "x").err()
+        };
+        let idle = refused("offload", &["instruction", "instruction"]).unwrap();
+        assert!(idle.downcast_ref::<Cannot>().is_some(), "{idle}");
+        assert!(refused("offload", &["emulated", "emulated"]).is_none());
+        assert!(refused("eeca", &["instruction"]).is_none());
+        let lost = refused("offload", &["emulated", "instruction"]).unwrap();
+        assert!(lost.downcast_ref::<Cannot>().is_none(), "{lost}");
+        assert_eq!(lost.to_string(), "the device did nothing in round 2: it was lost");
     }
 }

@@ -9,21 +9,23 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use rustix::fs::OFlags;
+use tempfile::TempDir;
 use wattlock_core::samples;
 use wattlock_shell::INTERRUPTED;
+use wattlock_shell::program::line;
 use wattlock_shell::setup::Choice;
 use wattlock_shell::text;
 
 use super::answer::{Figures, Measured, Per, cannot};
 use super::given::{Given, usage};
-use super::{Point, is_device, refuse_idle_device};
-use crate::fs::{Mount, volume};
-use crate::tally::{self, Done, between, engines};
+use super::{Point, confined, is_device, refuse_idle_device};
+use crate::fs::volume;
+use crate::tally::{self, Did, Done, between, engines};
 
 pub const KEYS: &[(&str, &str)] =
-    &[("operation", "write"), ("block", "4096"), ("processes", "1"), ("size", "16777216")];
+    &[("operation", "write"), ("block", "4096"), ("processes", "1"), ("size", "16777216"), ("cpus", "")];
 
 /// A volume's default.
 const CHUNK: usize = 4 << 10;
@@ -34,19 +36,34 @@ const BESIDE: u64 = 300 << 20;
 /// Calls whose times are kept, of all threads.
 const KEPT: usize = 1 << 22;
 
-/// A folder in memory with room for so many bytes.
+/// A folder with room for so many bytes: in memory, or where temporary files are. Where is noted as `place`.
 ///
 /// # Errors
-/// There is none, or not so much room.
-pub fn in_memory(bytes: u64) -> Result<tempfile::TempDir> {
-    let memory = Path::new(MEMORY);
-    let room = rustix::fs::statvfs(memory).map_err(|error| cannot(format!("{MEMORY}: {error}")))?;
-    let free = room.f_bavail.saturating_mul(room.f_frsize);
-    if free < bytes {
-        let [free, bytes] = [free, bytes].map(text::bytes);
-        return Err(cannot(format!("{MEMORY} has {free} of room, and {bytes} are needed")));
+/// Neither has so much room.
+pub fn with_room(given: &mut Given, bytes: u64) -> Result<TempDir> {
+    let places = [MEMORY.into(), std::env::temp_dir()];
+    let (folder, place) = first_with_room(&places, bytes)?;
+    given.note("place", place.display());
+    Ok(folder)
+}
+
+/// In the first place that has the room, and keeps a sixteenth of it.
+fn first_with_room(places: &[PathBuf], bytes: u64) -> Result<(TempDir, &Path)> {
+    let mut lacks = Vec::new();
+    for place in places {
+        let room = rustix::fs::statvfs(place).map_err(anyhow::Error::from);
+        let free = room.map(|room| room.f_bavail.saturating_mul(room.f_frsize));
+        let made = match &free {
+            Ok(free) if free / 16 * 15 >= bytes => super::folder(Some(place)),
+            Ok(free) => Err(anyhow!("{} has {} of room", place.display(), text::bytes(*free))),
+            Err(error) => Err(anyhow!("{}: {error}", place.display())),
+        };
+        match made {
+            Ok(folder) => return Ok((folder, place)),
+            Err(why) => lacks.push(line(&why)),
+        }
     }
-    super::folder(Some(memory))
+    Err(cannot(format!("{} are needed: {}", text::bytes(bytes), lacks.join(", "))))
 }
 
 /// The command line's engines and policy, for another program of ours.
@@ -91,7 +108,10 @@ pub fn run(given: &mut Given, point: &Point<'_>) -> Result<Measured> {
     if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
         return Err(cannot(format!("/dev/fuse: {error}")));
     }
-    let folder = in_memory((size as u64).saturating_mul(processes as u64) / 64 * 65 + BESIDE)?;
+    // Before this thread is confined: the meter's threads go anywhere.
+    let mut watch = point.watch()?;
+    let _confined = confined(given)?;
+    let folder = with_room(given, (size as u64).saturating_mul(processes as u64) / 64 * 65 + BESIDE)?;
     let mut mount = volume(folder.path(), 0, CHUNK, &handed_on(point.choice))?;
     mount.start()?;
     let time = Duration::from_secs_f64(point.seconds);
@@ -99,46 +119,39 @@ pub fn run(given: &mut Given, point: &Point<'_>) -> Result<Measured> {
     let work = Work { mount: &at, writes, block, size, processes, time };
     work.prepare()?;
 
-    let mut watch = point.watch()?;
     watch.per(Per::Byte);
-    let mut figures = Figures::default();
-    let first = done(&mount);
+    let (mut figures, mut rounds) = (Figures::default(), Vec::new());
     for _ in 0..point.rounds {
-        let before = done(&mount);
+        let before = tally::of(&[mount.program()]);
         let (calls, took) = work.all(|| watch.begin())?;
         let spell = watch.end()?;
-        let did = between(&before, &done(&mount));
+        let did = between(&before, &tally::of(&[mount.program()]));
         let bytes = calls.count as f64 * block as f64;
         watch.worked(bytes);
         figures.add("bandwidth", "MB/s", bytes / 1e6 / took.as_secs_f64());
         figures.add("latency_us", "us", calls.ns as f64 / calls.count as f64 / 1e3);
         figures.add("p99_us", "us", p99(calls.latencies) as f64 / 1e3);
         figures.add("cpu_share", "1", spell.cpu_share());
-        if let Some(ns) = answered_ns(&did) {
-            figures.add("complete_us", "us", ns / 1e3);
+        if let Some([submit_ns, complete_ns]) = on_devices_ns(&did) {
+            figures.add("complete_us", "us", complete_ns / 1e3);
+            // A program of an earlier version does not count it.
+            if submit_ns > 0.0 {
+                figures.add("submit_us", "us", submit_ns / 1e3);
+            }
         }
+        rounds.push(did);
     }
-    let last = done(&mount);
     mount.stop();
-    refuse_idle_device(point.choice, &between(&first, &last), "the model does nothing of this")?;
+    refuse_idle_device(point.choice, &rounds, "the model does nothing of this")?;
     let (joules, busy) = (watch.joules(), watch.busy());
-    Ok(Measured { figures, engines: engines(&first, &last), device, joules, busy })
+    Ok(Measured { figures, engines: engines(&rounds), device, joules, busy })
 }
 
-/// What the volume's program has done so far, by its counters.
-fn done(mount: &Mount) -> Done {
-    let mut done = Done::new();
-    for snapshot in wattlock::telemetry::read_own(&[mount.program()]) {
-        tally::add(&mut done, &snapshot.cells);
-    }
-    done
-}
-
-/// Mean time from handing a request to a device to its answer.
-fn answered_ns(did: &Done) -> Option<f64> {
-    let devices = did.iter().filter(|((engine, _), _)| is_device(engine));
-    let (timed, ns) = devices.fold((0, 0), |(timed, ns), (_, did)| (timed + did.timed, ns + did.timed_ns));
-    (timed > 0).then(|| ns as f64 / timed as f64)
+/// Mean times of devices' requests: what handing one over takes, and from then to its answer.
+fn on_devices_ns(did: &Done) -> Option<[f64; 2]> {
+    let mut all = Did::default();
+    did.iter().filter(|((engine, _), _)| is_device(engine)).for_each(|(_, did)| all.add(did));
+    (all.timed > 0).then(|| [all.submit_ns, all.timed_ns].map(|ns| ns as f64 / all.timed as f64))
 }
 
 fn p99(mut latencies: Vec<u64>) -> u64 {
@@ -238,7 +251,6 @@ mod tests {
     use super::*;
     use crate::point::answer::Cannot;
     use crate::point::tests::{choice, point};
-    use crate::tally::Did;
 
     #[test]
     fn threads_write_and_read_their_own_files_until_the_time_is_over() {
@@ -284,14 +296,25 @@ mod tests {
     }
 
     #[test]
+    fn what_has_no_room_in_one_place_goes_to_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = ["/no/such/memory".into(), folder.path().to_owned()];
+        let (made, place) = first_with_room(&places, 1).unwrap();
+        assert_eq!((made.path().parent(), place), (Some(folder.path()), folder.path()));
+        let error = first_with_room(&places, 1 << 60).unwrap_err();
+        let Some(Cannot(why)) = error.downcast_ref() else { panic!("{error}") };
+        assert!(why.contains("are needed: /no/such/memory: ") && why.ends_with(" of room"), "{why}");
+    }
+
+    #[test]
     fn only_devices_answer_what_was_handed_to_them() {
-        let did = |timed, timed_ns| Did { requests: 9, timed, timed_ns, ..Did::default() };
+        let did = |timed, timed_ns| Did { requests: 9, timed, timed_ns, submit_ns: 3, ..Did::default() };
         let place = |engine: &str, kind: &str| (engine.to_owned(), kind.to_owned());
         let mut all = Done::from([(place("instruction", "a"), did(1, 1000))]);
-        assert_eq!(answered_ns(&all), None);
+        assert_eq!(on_devices_ns(&all), None);
         all.insert(place("emulated", "a"), did(2, 300));
         all.insert(place("emulated", "b"), did(1, 300));
-        assert_eq!(answered_ns(&all), Some(200.0));
+        assert_eq!(on_devices_ns(&all), Some([2.0, 200.0]));
         assert_eq!((p99((1..=100).collect()), p99(Vec::new())), (100, 0));
     }
 

@@ -72,7 +72,8 @@ pub struct Watch {
     begun: Option<Begun>,
     spells: Vec<Spell>,
     spent: Vec<Option<Spent>>,
-    work: f64,
+    /// What was done in each spell.
+    work: Vec<f64>,
 }
 
 impl Watch {
@@ -96,7 +97,7 @@ impl Watch {
             begun: None,
             spells: Vec::new(),
             spent: Vec::new(),
-            work: 0.0,
+            work: Vec::new(),
         })
     }
 
@@ -151,12 +152,15 @@ impl Watch {
         };
         self.spells.push(spell);
         self.spent.push(spent);
+        self.work.push(0.0);
         Ok(spell)
     }
 
     /// What was done in the last spell: bytes or operations.
     pub fn worked(&mut self, amount: f64) {
-        self.work += amount;
+        if let Some(last) = self.work.last_mut() {
+            *last += amount;
+        }
     }
 
     /// Joules that another source knows, of the last spell: a model of an emulated machine.
@@ -166,14 +170,22 @@ impl Watch {
         }
     }
 
-    /// Joules by the unit of work; none unless every spell has some, all of one source.
+    /// Joules by the unit of work: those of all spells by the work of all, and the least and the most of one spell. None
+    /// unless every spell has some, all of one source, and did something.
     pub fn joules(&self) -> Option<Joules> {
         let spent: Vec<&Spent> = self.spent.iter().map(Option::as_ref).collect::<Option<_>>()?;
         let first = spent.first()?;
         let same = spent.iter().all(|one| (one.word, &one.domain) == (first.word, &first.domain));
         let joules: f64 = spent.iter().map(|one| one.joules).sum();
-        (same && self.work > 0.0 && joules > 0.0).then(|| Joules {
-            value: joules / self.work,
+        let each = spent.iter().zip(&self.work).map(|(one, work)| one.joules / work);
+        let (low, high) =
+            each.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), one| (low.min(one), high.max(one)));
+        (same && self.work.iter().all(|work| *work > 0.0) && joules > 0.0).then(|| Joules {
+            // The sums' quotient lies between the spells' but for rounding.
+            value: (joules / self.work.iter().sum::<f64>()).clamp(low, high),
+            low,
+            high,
+            rounds: spent.len(),
             per: self.per,
             word: first.word,
             domain: first.domain.clone(),
@@ -291,6 +303,9 @@ impl Instrument {
         let (begun, until) = (Instant::now(), until.saturating_duration_since(self.start).as_nanos() as u64);
         let mut complaint = String::new();
         while self.outside.last_ns().is_none_or(|last| last < until) {
+            if self.program.overflowed() {
+                return Ok(Err("it writes faster than a point can read".to_owned()));
+            }
             match self.program.next(EVERY)? {
                 Next::Line(line) if line.from == Stream::Error => {
                     complaint = format!(" ({})", line.text.trim())
@@ -321,6 +336,14 @@ mod tests {
         for _ in 0..2 {
             watch.begin();
             thread::sleep(Duration::from_millis(20));
+            let overflows = |source: &Source| match source {
+                Source::Outside(instrument) => instrument.program.overflowed(),
+                Source::Counters(_) | Source::Lost => true,
+            };
+            // One that writes without pause has to be so far that it shows.
+            while meter.starts_with("yes ") && !overflows(&watch.source) {
+                thread::sleep(Duration::from_millis(1));
+            }
             let spell = watch.end().unwrap();
             assert!(spell.wall >= Duration::from_millis(20) && spell.cpu_share() >= 0.0);
             watch.worked(10.0);
@@ -349,6 +372,7 @@ mod tests {
             "echo W 5; sleep 0.03; exit 1",
             "echo no device >&2; exit 1",
             "/no/such/meter",
+            "yes W 100",
         ] {
             assert_eq!(joules_by(meter), None, "{meter}");
         }
@@ -376,9 +400,27 @@ mod tests {
         assert_eq!(watch.joules(), None, "nothing was done");
         watch.worked(2.0);
         let joules = watch.joules().unwrap();
+        assert_eq!((joules.low, joules.high, joules.rounds), (joules.value, joules.value, 1));
         assert!(joules.value > 0.0 && ["measured", "modelled"].contains(&joules.word), "{joules:?}");
         assert_eq!(watch.last_joules(), Some(joules.value * 2.0));
         watch.spent(5.0, "modelled", "another");
         assert_eq!(watch.joules().unwrap().value, 2.5);
+    }
+
+    #[test]
+    fn each_spells_joules_are_by_what_was_done_in_it() {
+        let mut watch = Watch::new(None).unwrap();
+        for (joules, work) in [(6.0, 1.0), (2.0, 2.0), (4.0, 1.0)] {
+            watch.begin();
+            watch.end().unwrap();
+            watch.worked(work);
+            watch.spent(joules, "modelled", "a machine");
+        }
+        let joules = watch.joules().unwrap();
+        assert_eq!((joules.value, joules.low, joules.high, joules.rounds), (3.0, 1.0, 6.0, 3));
+        watch.begin();
+        watch.end().unwrap();
+        watch.spent(1.0, "modelled", "a machine");
+        assert_eq!(watch.joules(), None, "in the last nothing was done");
     }
 }

@@ -78,7 +78,9 @@ impl Place {
         }
         assert!(answer["busy"].as_f64().is_some_and(|busy| (0.0..=1.0).contains(&busy)), "{answer}");
         if let Some(joules) = answer["joules"].as_object() {
-            assert!(joules["value"].as_f64() >= Some(0.0), "{answer}");
+            let [value, low, high] = ["value", "low", "high"].map(|key| joules[key].as_f64().unwrap());
+            assert!(0.0 <= low && low <= value && value <= high, "{answer}");
+            assert_eq!(joules["rounds"], answer["rounds"], "{answer}");
             assert!(["measured", "modelled"].contains(&joules["word"].as_str().unwrap()), "{answer}");
             assert!(["byte", "operation"].contains(&joules["per"].as_str().unwrap()), "{answer}");
             assert!(joules["domain"].is_string(), "{answer}");
@@ -106,7 +108,10 @@ fn a_caller_that_is_wrong_gets_one_line_and_exit_code_2() {
         (&["https", "side=stock", "--policy", "qweb"], "--policy does nothing for side=stock"),
         (&["https", "suite=ecdhe-rsa-aes128-sha", "key=p256"], "goes with another version or key"),
         (&["volume", "operation=append"], "operation=append: expected write, read"),
+        (&["https", "side=straight", "page=64K", "gzip=1"], "gzip= does nothing for side=straight"),
         (&["file", "share=500"], "it needs --policy eep"),
+        (&["file", "clock=1", "--emulate", "k20m"], "clock=1: expected 324, "),
+        (&["file", "clock=1", "--emulate", "dh8970"], "dh8970 has no clocks"),
         (&["stream", "--policy", "lecpaes"], "a stream takes rule= and machine="),
         (&["cipher", "--emulate", "no-such-card"], "no-such-card"),
         (&["stream", "--json", "-"], "--json does nothing for `wattlock bench point`"),
@@ -126,13 +131,15 @@ fn a_caller_that_is_wrong_gets_one_line_and_exit_code_2() {
 fn what_a_machine_lacks_is_an_answer() {
     let place = Place::new();
     for (words, why) in [
-        (&["https", "suite=rsa-aes128-sha"][..], "no key exchange by RSA"),
+        (&["https", "suite=rsa-aes128-sha", "page=1K"][..], "page=0"),
         (&["https", "key=k283"], "no curve sect283k1"),
         (&["https", "workers=256"], "256 workers on"),
         (&["cipher", "cipher=chacha20-poly1305"], "has no chacha20-poly1305"),
         (&["cipher", "--policy", "offload"], "offload gives work to a device"),
         (&["stream", "machine=cpu", "rule=adaptive"], "a point sets no clocks"),
         (&["file", "bytes=1T"], "are needed"),
+        (&["file", "clock=705"], "setting this GPU's clocks is not done by this door"),
+        (&["file", "cpus=1024"], "cpus=1024: this process may use "),
     ] {
         let answer = place.answer(words);
         let said = answer["cannot"].as_str().unwrap_or_else(|| panic!("{answer}"));
@@ -144,20 +151,20 @@ fn what_a_machine_lacks_is_an_answer() {
 #[test]
 fn openssl_speed_calls_the_engine_that_the_method_names() {
     let place = Place::new();
-    let point = ["cipher", "cipher=aes-128-xts", "bytes=4K", "--seconds", "0.2", "--rounds", "1"];
+    let point = ["cipher", "cipher=aes-256-cbc", "bytes=4K", "--seconds", "0.2", "--rounds", "1"];
     let figures = ["throughput", "cpu_share"];
     let by = |more: &[&str]| place.measured(&[&point[..], more].concat(), &figures);
     let cpu = by(&["--policy", "instruction"]);
-    assert!(did(&cpu, "instruction aes-128-xts-encrypt "), "{cpu}");
+    assert!(did(&cpu, "instruction aes-256-cbc-encrypt "), "{cpu}");
     assert_eq!((&cpu["device"], &cpu["policy"]), (&"none".into(), &"instruction".into()));
     let given = &cpu["given"];
-    assert_eq!((&given["cipher"], &given["bytes"]), (&"aes-128-xts".into(), &"4096".into()));
+    assert_eq!((&given["cipher"], &given["bytes"]), (&"aes-256-cbc".into(), &"4096".into()));
     assert_eq!((&given["processes"], &cpu["seconds"]), (&"1".into(), &1.0.into()), "whole seconds");
     let card = by(&["--policy", "offload", "--emulate", "eeca-soc"]);
-    assert!(did(&card, "emulated aes-128-xts-encrypt "), "{card}");
+    assert!(did(&card, "emulated aes-256-cbc-encrypt "), "{card}");
     assert_eq!(card["device"], "emulated eeca-soc");
     let two = by(&["--policy", "instruction", "processes=2"]);
-    assert!(did(&two, "instruction aes-128-xts-encrypt "), "{two}");
+    assert!(did(&two, "instruction aes-256-cbc-encrypt "), "{two}");
 }
 
 #[test]
@@ -187,6 +194,38 @@ fn nginx_answers_handshakes_and_pages_as_asked() {
     }
 }
 
+/// By RSA alone the server's key opens what the client sends: there is no curve.
+#[test]
+fn keys_are_exchanged_by_rsa_where_a_suite_says_so() {
+    let place = Place::new();
+    built::program();
+    let words = ["https", "suite=rsa-aes128-sha", "connections=3", "--seconds", "0.2", "--rounds", "1"];
+    let exchanged = place.measured(&words, &["rate", "cpu_us", "worker_share", "engine_share"]);
+    // Looking at the status page is a handshake with the curve.
+    let count = |what: &str| -> u64 {
+        let of = |engine: String| engine.split_once(what)?.1.split(' ').next()?.parse::<u64>().ok();
+        engines(&exchanged).into_iter().filter_map(of).sum()
+    };
+    assert!(count(" rsa-2048-private ") > 2 && count(" x25519-derive ") <= 2, "{exchanged}");
+    assert!(exchanged["figures"]["p50_us"].is_null(), "{exchanged}");
+    let given = &exchanged["given"];
+    assert_eq!((&given["suite"], &given["group"]), (&"rsa-aes128-sha".into(), &"".into()));
+}
+
+#[test]
+fn the_stock_server_gives_a_device_its_work_without_the_module() {
+    let place = Place::new();
+    built::program();
+    let words = ["https", "side=straight", "connections=4", "--seconds", "0.3", "--rounds", "1"];
+    let words = [&words[..], &["--policy", "offload", "--emulate", "dh8970"]].concat();
+    let straight = place.measured(&words, &["rate", "cpu_us", "p50_us", "p99_us", "worker_share"]);
+    assert!(did(&straight, "emulated rsa-2048-private "), "{straight}");
+    assert_eq!(
+        (&straight["device"], &straight["given"]["side"]),
+        (&"emulated dh8970".into(), &"straight".into())
+    );
+}
+
 #[test]
 fn an_emulated_card_shakes_hands_under_a_published_rule() {
     let place = Place::new();
@@ -203,15 +242,20 @@ fn a_volume_is_written_and_read_or_the_answer_says_why_not() {
     let fuse = fs::File::options().read(true).write(true).open("/dev/fuse");
     for (operation, kind) in [("write", "aes-256-gcm-seal"), ("read", "aes-256-gcm-open")] {
         let operation = format!("operation={operation}");
-        let words = ["volume", &operation, "block=64K", "processes=2", "size=1M", "--seconds", "0.2"];
-        let words = [&words[..], &["--rounds", "1", "--policy", "offload", "--emulate", "dh8970"]].concat();
+        let words = ["volume", &operation, "block=64K", "processes=2", "size=1M", "cpus=1"];
+        let words = [
+            &words[..],
+            &["--seconds", "0.2", "--rounds", "1", "--policy", "offload", "--emulate", "dh8970"],
+        ]
+        .concat();
         if fuse.is_err() {
             let answer = place.answer(&words);
             assert!(answer["cannot"].as_str().is_some_and(|why| why.starts_with("/dev/fuse: ")), "{answer}");
             continue;
         }
-        let figures = ["bandwidth", "latency_us", "p99_us", "cpu_share", "complete_us"];
+        let figures = ["bandwidth", "latency_us", "p99_us", "cpu_share", "submit_us", "complete_us"];
         let volume = place.measured(&words, &figures);
+        assert_eq!((&volume["given"]["cpus"], &volume["given"]["place"]), (&"1".into(), &"/dev/shm".into()));
         assert!(did(&volume, &format!("emulated {kind} ")), "{volume}");
     }
 }
@@ -229,6 +273,18 @@ fn a_file_is_divided_between_the_cpu_and_an_emulated_gpu_as_asked() {
     let share = file["figures"]["device_share"]["value"].as_f64().unwrap();
     assert!(share > 0.0 && share <= 0.25 + 2.0 / 256.0, "{file}");
     assert_eq!(file["device"], "emulated h200");
+}
+
+#[test]
+fn a_file_is_sealed_on_one_cpu_and_at_one_of_a_devices_clocks() {
+    let place = Place::new();
+    let words = ["file", "bytes=16M", "cpus=1", "clock=324", "--emulate", "k20m", "--rounds", "1"];
+    let words = [&words[..], &["share=500", "--policy", "eep"]].concat();
+    let file = place.measured(&words, &["seconds", "throughput", "cpu_share", "device_share"]);
+    let given = &file["given"];
+    assert_eq!((&given["cpus"], &given["clock"]), (&"1".into(), &"324".into()));
+    assert!(given["place"].is_string() && file["device"] == "emulated k20m", "{file}");
+    assert!(did(&file, "emulated aes-256-gcm-seal "), "{file}");
 }
 
 #[test]
@@ -289,4 +345,37 @@ fn a_point_that_is_interrupted_leaves_nothing_behind() {
     assert!(place.is_clean(id));
     let meter = fs::read_to_string(number).unwrap();
     assert!(!Path::new("/proc").join(meter.trim()).exists(), "the meter outlives the point");
+}
+
+/// `timeout` tells the whole process group to end, and the lab its bench once more.
+#[test]
+fn a_point_that_is_told_to_end_again_and_again_cleans_up_all_the_same() {
+    let place = Place::new();
+    built::program();
+    let begun = place.path("begun");
+    let meter = format!("while :; do echo W 1; : >{}; sleep 0.02; done", begun.display());
+    let words = ["https", "connections=4", "--seconds", "600", "--meter-command", &meter];
+    let mut child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while !begun.exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ends before it is told to");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let id = child.id();
+    for signal in ["-TERM", "-INT"].iter().cycle() {
+        if child.try_wait().unwrap().is_some() {
+            break;
+        }
+        Command::new("kill").args([signal, &*id.to_string()]).stderr(Stdio::null()).status().unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(130), &b""[..]), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "wattlock: interrupted\n");
+    assert!(place.is_clean(id), "folders are left");
+    let own = place.path("").display().to_string();
+    let is_own = |entry: &fs::DirEntry| {
+        let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains(&own)
+    };
+    let left: Vec<_> = fs::read_dir("/proc").unwrap().flatten().filter(is_own).collect();
+    assert!(left.is_empty(), "servers are left: {left:?}");
 }

@@ -101,10 +101,28 @@ pub struct Listener {
 pub enum OpenSsl<'a> {
     /// With OpenSSL's own providers only.
     Stock,
+    /// With Wattlock's provider by a configuration of its own, and without the module: a call of libcrypto returns when it
+    /// is done.
+    Provider {
+        /// The provider.
+        provider: &'a Path,
+        /// Further lines of its section in `openssl.cnf`.
+        settings: &'a [(String, String)],
+    },
     /// With Wattlock's provider too, by a configuration of its own.
     Wattlock(&'a Parts),
     /// With the module, and with whatever configuration this process's environment or the system has.
     AsInstalled(&'a Parts),
+}
+
+impl OpenSsl<'_> {
+    /// nginx's module, if it is loaded.
+    fn module(&self) -> Option<&Path> {
+        match self {
+            OpenSsl::Stock | OpenSsl::Provider { .. } => None,
+            OpenSsl::Wattlock(parts) | OpenSsl::AsInstalled(parts) => Some(&parts.module),
+        }
+    }
 }
 
 /// What to start.
@@ -157,13 +175,14 @@ impl Server {
             plan.listeners.iter().map(|one| address(one.port)).collect::<Result<_>>()?;
         std::fs::write(folder.path().join("nginx.conf"), configuration(plan, &at, &addresses)?)?;
         let mut command = ending_with_us(&plan.nginx.command());
-        match plan.openssl {
-            OpenSsl::AsInstalled(_) => {}
-            OpenSsl::Stock => openssl_conf(&mut command, &folder, "")?,
-            OpenSsl::Wattlock(parts) => {
-                let text = provider_section(&parts.provider, &parts.settings)?;
-                openssl_conf(&mut command, &folder, &text)?;
-            }
+        let text = match plan.openssl {
+            OpenSsl::AsInstalled(_) => None,
+            OpenSsl::Stock => Some(String::new()),
+            OpenSsl::Provider { provider, settings } => Some(provider_section(provider, settings)?),
+            OpenSsl::Wattlock(parts) => Some(provider_section(&parts.provider, &parts.settings)?),
+        };
+        if let Some(text) = text {
+            openssl_conf(&mut command, &folder, &text)?;
         }
         let log = std::fs::File::create(folder.path().join("stderr"))?;
         command.args(["-p", &at, "-c", &format!("{at}/nginx.conf"), "-e", &format!("{at}/error.log")]);
@@ -176,7 +195,7 @@ impl Server {
 
     fn wait(&mut self, plan: &Plan<'_>) -> Result<()> {
         let start = Instant::now();
-        let modular = !matches!(plan.openssl, OpenSsl::Stock);
+        let modular = plan.openssl.module().is_some();
         loop {
             self.check()?;
             ensure!(start.elapsed() < PATIENCE, "nginx did not start in {PATIENCE:?}: {}", self.said());
@@ -199,6 +218,11 @@ impl Server {
             None => Ok(()),
             Some(status) => bail!("nginx ended ({status}): {}", self.said()),
         }
+    }
+
+    /// Its master and its workers, whose counters are together: what the provider began in the master counts there.
+    pub fn processes(&self) -> Vec<u32> {
+        [&[self.child.id()], &*self.workers].concat()
     }
 
     /// Its error log so far.
@@ -293,13 +317,14 @@ fn configuration(plan: &Plan<'_>, at: &str, addresses: &[SocketAddr]) -> Result<
         text.push_str(line);
         text.push('\n');
     };
-    let modular = match plan.openssl {
-        OpenSsl::Stock => false,
-        OpenSsl::Wattlock(parts) | OpenSsl::AsInstalled(parts) => {
-            put(&format!("load_module {};", quoted(&parts.module)?));
-            true
-        }
-    };
+    let modular = plan.openssl.module().is_some();
+    if let Some(module) = plan.openssl.module() {
+        put(&format!("load_module {};", quoted(module)?));
+    }
+    if matches!(plan.openssl, OpenSsl::Provider { .. }) {
+        // nginx clears its workers' environment. Without a status page their counters are where this program's are.
+        put("env WATTLOCK_TELEMETRY_DIR;");
+    }
     if rustix::process::geteuid().is_root() {
         put("user root;"); // As the calling user, whose folder is served.
     }

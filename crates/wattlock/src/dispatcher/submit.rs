@@ -337,8 +337,14 @@ impl Dispatcher {
             self.leave(token);
             return Err((Reason::Lost, request));
         };
+        // Only what goes to a device pays for the two looks at the clock.
+        let clock = self.runtime.clock();
+        let begun = clock.now();
         match instance.submit(token, request, pair, now) {
-            Ok(pair) => self.last_pair = pair,
+            Ok(pair) => {
+                self.row.add(id, shape.kind, Counter::SubmitNs, clock.now().saturating_sub(begun));
+                self.last_pair = pair;
+            }
             Err(Refused { error, request }) => {
                 self.leave(token);
                 return Err((self.refused(id, &error, now), request));

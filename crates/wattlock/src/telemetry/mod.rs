@@ -55,6 +55,8 @@ pub enum Counter {
     EnergyNj,
     /// Requests to open what does not authenticate: an answer, and no failure of the engine.
     Refused,
+    /// What handing queued requests to their engine took the thread that submitted them, summed, in nanoseconds.
+    SubmitNs,
 }
 
 impl Counter {
@@ -64,8 +66,18 @@ impl Counter {
     }
 }
 
-const CELL_NAMES: [&str; 9] =
-    ["requests", "bytes", "errors", "timed", "timed_ns", "held_ns", "batch_sum", "energy_nj", "refused"];
+const CELL_NAMES: [&str; 10] = [
+    "requests",
+    "bytes",
+    "errors",
+    "timed",
+    "timed_ns",
+    "held_ns",
+    "batch_sum",
+    "energy_nj",
+    "refused",
+    "submit_ns",
+];
 
 /// What is counted for each engine. The reasons for fallback follow these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -37,6 +37,8 @@ pub struct Cell {
     pub batch_sum: u64,
     /// Nanojoules of the requests counted in `timed`; the header's `energy` says what they are worth.
     pub energy_nj: u64,
+    /// What handing queued requests to their engine took, summed, in nanoseconds.
+    pub submit_ns: u64,
 }
 
 /// What a request had on average; `None` where there is none to say it of. Whoever shows it shows the same.
@@ -83,7 +85,8 @@ impl Snapshot {
 
 impl Cell {
     fn add(&mut self, other: &Cell) {
-        let Cell { requests, bytes, errors, timed, timed_ns, held_ns, batch_sum, energy_nj, .. } = self;
+        let Cell { requests, bytes, errors, refused, timed, timed_ns, held_ns, .. } = self;
+        let Cell { batch_sum, energy_nj, submit_ns, .. } = self;
         let theirs = [
             (requests, other.requests),
             (bytes, other.bytes),
@@ -93,6 +96,8 @@ impl Cell {
             (held_ns, other.held_ns),
             (batch_sum, other.batch_sum),
             (energy_nj, other.energy_nj),
+            (refused, other.refused),
+            (submit_ns, other.submit_ns),
         ];
         theirs.into_iter().for_each(|(sum, more)| *sum = sum.wrapping_add(more));
     }
@@ -215,6 +220,7 @@ pub(super) fn sum(header: &Header, words: &[AtomicU64], counts: impl Fn(usize) -
                 held_ns: count("held_ns"),
                 batch_sum: count("batch_sum"),
                 energy_nj: count("energy_nj"),
+                submit_ns: count("submit_ns"),
             };
             if found.requests + found.errors + found.refused > 0 {
                 cells.push(found);

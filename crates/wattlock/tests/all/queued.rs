@@ -5,13 +5,13 @@ use crate::common;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use common::*;
 use wattlock::core::recent::Mark;
 use wattlock::policy::{Ask, Choice, EngineId, Outcome, Policy, Rest, Side, Weather};
 use wattlock::telemetry::Snapshot;
-use wattlock::{Dispatcher, Runtime, Submitted};
+use wattlock::{Clock, Dispatcher, Runtime, Submitted};
 use wattlock_core::{
     Data, Description, Engine, EngineClass, Error, Fault, Item, Key, Kind, KindSet, Nanos, OwnedRequest,
     Request, Run, Shape, execute, known_answers,
@@ -519,6 +519,26 @@ fn a_full_window_sends_the_rest_to_the_cpu() {
     assert_eq!(done, 3);
     assert_eq!(drain(&mut dispatcher, &clock).len(), 2);
     assert!(fallbacks(&runtime).contains(&("window-full".to_owned(), 3)));
+}
+
+/// The clock goes on by five at each look: a submission lies between two of them.
+#[test]
+fn what_handing_over_takes_is_counted_of_devices_alone() {
+    let (device, by_hand) = (Scripted::new(8), HandClock::default());
+    let looks = AtomicU64::new(0);
+    let clock = Clock::given(move || looks.fetch_add(5, Relaxed));
+    let runtime = builder(&device, &by_hand, 0).clock(clock).build().unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &by_hand, digest(0));
+    for mark in 1..=5 {
+        dispatcher.submit(digest(mark));
+    }
+    drain(&mut dispatcher, &by_hand);
+    let cells = runtime.snapshot().cells;
+    let (queued, inside): (Vec<_>, Vec<_>) = cells.iter().partition(|cell| cell.queued() > 0);
+    assert!(queued.iter().any(|cell| cell.timed >= 5), "{cells:?}");
+    assert!(queued.iter().all(|cell| cell.submit_ns == 5 * cell.timed), "{cells:?}");
+    assert!(inside.iter().all(|cell| cell.submit_ns == 0), "{cells:?}");
 }
 
 /// Time held, by engine; only engines that have any.
