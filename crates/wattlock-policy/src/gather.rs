@@ -51,6 +51,9 @@ const IDLE_TURNS_ALL: u32 = 2;
 /// out of events must not starve.
 const BEHIND_MOST: u32 = 64;
 
+/// Looks in the middle of one turn, at most: half of the events that nginx takes from the kernel at once.
+const LOOKS_MOST: u32 = 256;
+
 /// The longest wait for batch-mates if the loop asks in each turn: a loop that is never idle would otherwise never let
 /// a batch go. A pass of RSA takes 1 to 15 ms.
 const HOLD_ASKED: Duration = Duration::from_millis(5);
@@ -228,6 +231,8 @@ pub struct Gather {
     devices: KindSet,
     behind: u32,
     idle: u32,
+    /// Looks in the middle of this turn.
+    looks: u32,
     /// The loop's progress when it last asked.
     seen: u32,
     /// When something last went or was looked for, or began to wait with nothing else in flight.
@@ -253,6 +258,7 @@ impl Gather {
             devices: devices.fold(KindSet::EMPTY, |kinds, engine| kinds.union(engine.queued)),
             behind: 0,
             idle: 0,
+            looks: 0,
             seen: 0,
             last: 0,
             in_vain: 0,
@@ -347,7 +353,7 @@ impl Gather {
         now: Nanos,
     ) -> Next {
         if flight.in_flight == 0 {
-            (self.behind, self.idle) = (0, 0);
+            (self.behind, self.idle, self.looks) = (0, 0, 0);
             return Next::Wait(Again::Idle);
         }
         match self.rule {
@@ -375,14 +381,16 @@ impl Gather {
         now: Nanos,
     ) -> Next {
         if moment == Moment::Call {
-            let due = flight.due.is_some_and(|due| due <= now);
+            // Connections that an answer wakes join the turn: it has to end.
+            let due = flight.due.is_some_and(|due| due <= now) && self.looks < LOOKS_MOST;
+            self.looks += u32::from(due);
             return if due { Next::Poll } else { Next::Wait(Again::Behind) };
         }
         if moment == Moment::Busy && self.behind < BEHIND_MOST {
             self.behind += 1;
             return Next::Wait(Again::Behind);
         }
-        self.behind = 0;
+        (self.behind, self.looks) = (0, 0);
         if gathered.clone().next().is_none()
             && let Some(at) = flight.due.and_then(|due| asleep_until(due, now))
         {
@@ -743,6 +751,22 @@ mod tests {
             assert_eq!(ask(Some(1000), 999, gathered), Next::Wait(Again::Behind));
             assert_eq!(ask(Some(1000), 1000, gathered), Next::Poll);
             assert_eq!(ask(None, 1000, gathered), Next::Wait(Again::Behind), "nothing is known of it");
+        }
+    }
+
+    /// What an answer wakes in a turn may ask in it and be answered in it.
+    #[test]
+    fn a_turn_in_which_there_is_always_an_answer_ends() {
+        let mut gather = gather(GatherRule::Turns);
+        let flight = Flight { due: Some(1), ..loop_of(2, 9) };
+        let mut ask = |moment| gather.turn(std::iter::empty(), &flight, (moment, 1), 1000);
+        for _ in 0..3 {
+            let looks = (0..10_000).filter(|_| ask(Moment::Call) == Next::Poll).count();
+            assert_eq!(looks, LOOKS_MOST as usize);
+            // Where the loop is behind it or its events do not end, the next turn begins.
+            while matches!(ask(Moment::Busy), Next::Wait(_)) {
+                assert!(ask(Moment::Call) != Next::Poll, "it is the same turn");
+            }
         }
     }
 

@@ -99,9 +99,9 @@ fn eeca_with_one_request_a_core_is_never_45_percent_behind() {
     hold(0.45, grid, |options| eeca::study(options).unwrap());
 }
 
-/// A loop looks for answers once a turn, which is as long as its work for all connections that are ready. P-384 loses most.
+/// Transfers to few clients lose most. (They and P-384 lost up to 84 % while a loop looked for answers once a turn.)
 #[test]
-fn qweb_under_other_loads_is_never_85_percent_behind() {
+fn qweb_under_other_loads_is_never_15_percent_behind() {
     let with = |set: &dyn Fn(&mut qweb::Options)| {
         let mut options = qweb::Options { handshakes: 2000, ..qweb::Options::default() };
         set(&mut options);
@@ -119,26 +119,26 @@ fn qweb_under_other_loads_is_never_85_percent_behind() {
         })
     }));
     grid.push(with(&|o| (o.client_us, o.concurrency, o.transfer_concurrency) = (1000.0, 200, 200)));
-    hold(0.85, grid, |options| qweb::study(options).unwrap());
+    hold(0.15, grid, |options| qweb::study(options).unwrap());
 }
 
 #[test]
-fn qweb_compressing_for_few_clients_is_never_85_percent_behind() {
+fn qweb_compressing_for_few_clients_is_never_5_percent_behind() {
     let with = |n| qweb::Options { handshakes: 2000, compress_concurrency: n, ..qweb::Options::default() };
-    hold(0.85, [2, 4, 8, 16].map(with).into(), |options| qweb::study(options).unwrap());
+    hold(0.05, [2, 4, 8, 16].map(with).into(), |options| qweb::study(options).unwrap());
 }
 
 /// Clients that answer at once: fewer requests wait for a loop than the work it will have suggests, and `adaptive`
 /// knows only what waits; the published rule offloads whatever comes. The curves run on four workers.
 #[test]
-fn qweb_with_clients_that_answer_at_once_is_never_85_percent_behind() {
+fn qweb_with_clients_that_answer_at_once_is_never_15_percent_behind() {
     let with = |concurrency| qweb::Options {
         client_us: 0.0,
         concurrency,
         transfer_concurrency: concurrency,
         ..qweb::Options::default()
     };
-    hold(0.85, [32, 64, 200].map(with).into(), |options| qweb::study(options).unwrap());
+    hold(0.15, [32, 64, 200].map(with).into(), |options| qweb::study(options).unwrap());
 }
 
 /// A thread that waits for a page is sooner done with it on the CPU, whoever else wants the core.

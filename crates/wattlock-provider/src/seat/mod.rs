@@ -420,6 +420,8 @@ impl Seat {
         let mut again = Again::Turn;
         match next {
             Next::Go(kind) => _ = state.release(kind, None),
+            // The turn is not over: what is gathered or held comes behind it.
+            Next::Poll if moment == Moment::Call => again = Again::Behind,
             Next::Poll => {}
             Next::Wait(when) => again = when,
         }
