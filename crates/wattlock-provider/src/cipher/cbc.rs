@@ -288,7 +288,10 @@ impl Context {
     fn apply_to(&mut self, block: &mut [u8; BLOCK]) -> Result<(), Reason> {
         let at = block.as_mut_ptr();
         // SAFETY: a block, in place.
-        unsafe { self.apply_stream(at, at, BLOCK) }
+        unsafe { self.apply_stream(at, at, BLOCK) }?;
+        // The pieces behind it are asked about as if it had not been.
+        self.begun &= !self.provider.piece_may_wait(self.kind());
+        Ok(())
     }
 
     /// # Safety
