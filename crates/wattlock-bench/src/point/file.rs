@@ -246,6 +246,6 @@ mod tests {
         assert!(of("adaptive", &["share=500"]).contains("--policy eep"));
         assert!(of("eep", &["share=1000"]).contains("expected a number from 1 to 999"));
         assert!(of("eep", &["streams=0"]).contains("streams=0: expected"));
-        assert!(of("software", &["bytes=1T"]).contains("room"));
+        assert!(of("software", &["bytes=1T"]).contains("are needed"));
     }
 }

@@ -31,6 +31,8 @@ pub const KEYS: &[(&str, &str)] =
 const CHUNK: usize = 4 << 10;
 /// Where files lie in memory.
 const MEMORY: &str = "/dev/shm";
+/// Most that is put where temporary files are: that may be a disk, and is slow to fill.
+const ON_DISK_MOST: u64 = 8 << 30;
 /// What a volume takes beside its files: the journal above all.
 const BESIDE: u64 = 300 << 20;
 /// Calls whose times are kept, of all threads.
@@ -54,6 +56,9 @@ fn first_with_room(places: &[PathBuf], bytes: u64) -> Result<(TempDir, &Path)> {
         let room = rustix::fs::statvfs(place).map_err(anyhow::Error::from);
         let free = room.map(|room| room.f_bavail.saturating_mul(room.f_frsize));
         let made = match &free {
+            Ok(_) if bytes > ON_DISK_MOST && place != Path::new(MEMORY) => {
+                Err(anyhow!("{} is no memory", place.display()))
+            }
             Ok(free) if free / 16 * 15 >= bytes => super::folder(Some(place)),
             Ok(free) => Err(anyhow!("{} has {} of room", place.display(), text::bytes(*free))),
             Err(error) => Err(anyhow!("{}: {error}", place.display())),
@@ -301,9 +306,9 @@ mod tests {
         let places = ["/no/such/memory".into(), folder.path().to_owned()];
         let (made, place) = first_with_room(&places, 1).unwrap();
         assert_eq!((made.path().parent(), place), (Some(folder.path()), folder.path()));
-        let error = first_with_room(&places, 1 << 60).unwrap_err();
+        let error = first_with_room(&places, ON_DISK_MOST + 1).unwrap_err();
         let Some(Cannot(why)) = error.downcast_ref() else { panic!("{error}") };
-        assert!(why.contains("are needed: /no/such/memory: ") && why.ends_with(" of room"), "{why}");
+        assert!(why.contains("are needed: /no/such/memory: ") && why.ends_with(" is no memory"), "{why}");
     }
 
     #[test]
