@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::parser::ValueSource;
@@ -62,8 +63,8 @@ pub trait Program: CommandFactory + FromArgMatches {
     /// Whether it has something to clean up when it is interrupted.
     fn cleans_up(&self) -> bool;
 
-    /// Whether it ends by itself when its cleaning up is done, however often it is interrupted: what it leaves behind
-    /// would outlive it, and everything that it waits for has a deadline.
+    /// Whether it ends when its cleaning up is done, however often it is interrupted in the first minute: what it leaves
+    /// behind would outlive it.
     fn insists_on_cleaning_up(&self) -> bool {
         false
     }
@@ -147,13 +148,19 @@ fn try_help() -> String {
 /// and a question at the terminal may be answered.
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 
-/// Whether no interrupt ends the program before it has cleaned up.
+/// Whether no interrupt ends the program before it has cleaned up or had [`PATIENCE`] for it.
 static INSISTS: AtomicBool = AtomicBool::new(false);
 
+/// Where a file system or a driver does not answer, cleaning up does not end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn handle_interrupts(also: fn()) -> Result<(), ctrlc::Error> {
+    let mut first = None;
     ctrlc::set_handler(move || {
         also();
-        let again = INTERRUPTED.swap(true, Ordering::SeqCst) && !INSISTS.load(Ordering::SeqCst);
+        let since = first.get_or_insert_with(Instant::now).elapsed();
+        let patient = INSISTS.load(Ordering::SeqCst) && since < PATIENCE;
+        let again = INTERRUPTED.swap(true, Ordering::SeqCst) && !patient;
         if again || AT_ONCE.load(Ordering::SeqCst) {
             std::process::exit(130);
         }

@@ -165,7 +165,9 @@ impl Server {
     /// # Errors
     /// It did not start; what it said is quoted.
     pub fn start(plan: &Plan<'_>) -> Result<Server> {
-        let folder = tempfile::Builder::new().prefix("wattlock-server-").tempdir()?;
+        // By the number of this process: whoever started it finds what it leaves if it is killed.
+        let prefix = format!("wattlock-server-{}-", std::process::id());
+        let folder = tempfile::Builder::new().prefix(&prefix).tempdir()?;
         let at = folder.path().to_str().context("the temporary folder has no printable name")?.to_owned();
         plain(&at)?;
         // By a link, because nginx would take a `$` in the folder's name for a variable.

@@ -338,7 +338,7 @@ fn answer(output: &[u8], point: &Point, emulate: Option<&str>) -> Result<Outcome
     if let Some(why) = answer.cannot {
         return Ok(Outcome::Cannot(why, given));
     }
-    let measured =
+    let mut measured =
         Measured::deserialize(answer.rest).map_err(|error| format!("the answer lacks figures: {error}"))?;
     if measured.figures.is_empty() {
         return Err("the answer has no figure".to_owned());
@@ -350,6 +350,8 @@ fn answer(output: &[u8], point: &Point, emulate: Option<&str>) -> Result<Outcome
             return Err(format!("{name} cannot be {value} between {low} and {high}"));
         }
     }
+    // A coarse counter may have stood still for a round: then there is no work for a joule to be told.
+    measured.joules = measured.joules.filter(|joules| joules.low != Some(0.0) || joules.value <= 0.0);
     if measured.joules.as_ref().is_some_and(|joules| !joules.are_joules()) {
         return Err("the joules are no joules".to_owned());
     }
@@ -396,6 +398,10 @@ mod tests {
     #[test]
     fn an_answer_that_cannot_be_is_a_failure_with_a_reason() {
         type Lie = (fn(&mut Json), &'static str);
+        let stood = of(|text| {
+            text["joules"] = json!({"value": 2.0, "low": 0.0, "high": 3.0, "per": "byte", "word": "measured"})
+        });
+        assert!(matches!(stood, Ok(Outcome::Measured(Measured { joules: None, .. }, _))), "{stood:?}");
         let lies: [Lie; 16] = [
             (|text| text["schema"] = json!(2), "form is 2"),
             (|text| text["door"] = json!("https"), "of door https"),

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs::DirEntry;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -26,11 +27,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Where the bench has folders in memory.
 const MEMORY: &str = "/dev/shm";
 
+/// Children that this process had from what it was before it was the lab (exec(2)).
+static OTHERS: OnceLock<Vec<u32>> = OnceLock::new();
+
 /// Makes whatever a bench leaves a child of this process.
 ///
 /// # Errors
 /// The system's.
 pub fn adopt() -> Result<()> {
+    OTHERS.get_or_init(|| children(std::process::id()));
     set_child_subreaper(Some(getpid())).context("prctl: what a killed bench leaves could not be ended")
 }
 
@@ -45,11 +50,12 @@ pub fn take_away(bench: u32) -> Vec<String> {
     stays
 }
 
-/// Ends every child of this process, and returns those that it could not. Their children become this one's in turn.
+/// Ends every child of this process that it had not before, and returns those that it could not. Their children become this one's in turn.
 fn end_children() -> Vec<u32> {
     let (begun, mut told) = (Instant::now(), BTreeSet::new());
     loop {
         let mut left = children(std::process::id());
+        left.retain(|pid| !OTHERS.get().is_some_and(|others| others.contains(pid)));
         let of = |pid: u32| i32::try_from(pid).ok().and_then(Pid::from_raw);
         let ended = |pid: &u32| {
             of(*pid).is_some_and(|pid| !matches!(waitpid(Some(pid), WaitOptions::NOHANG), Ok(None)))
@@ -73,13 +79,14 @@ fn end_children() -> Vec<u32> {
     }
 }
 
-/// A bench's folders: in memory, and where temporary files are.
+/// A bench's folders, and its nginx's: in memory, and where temporary files are.
 fn folders(bench: u32) -> BTreeSet<PathBuf> {
-    let prefix = format!("wattlock-point-{bench}-");
+    let prefixes = ["point", "server"].map(|what| format!("wattlock-{what}-{bench}-"));
     let is_own = |entry: &DirEntry| {
         // Not through a link, and nobody else's.
         let own = entry.metadata().is_ok_and(|data| data.is_dir() && data.uid() == geteuid().as_raw());
-        own && entry.file_name().to_string_lossy().starts_with(&prefix)
+        let name = entry.file_name().to_string_lossy().into_owned();
+        own && prefixes.iter().any(|prefix| name.starts_with(prefix))
     };
     let places = [std::env::temp_dir(), MEMORY.into()];
     // The table of mounts has real paths.
