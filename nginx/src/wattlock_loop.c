@@ -63,6 +63,7 @@ typedef struct {
     unsigned           ran:1;           /* the job has made its call */
     unsigned           paused:1;        /* now */
     unsigned           waited:1;        /* its handshake has been paused */
+    unsigned           answered:1;      /* the answer to what it paused for was found since it went on */
     unsigned           reading:1;       /* what was refused last was a read */
     unsigned           read_refused:1;  /* since a write paused */
     unsigned           gives_way:1;     /* the next write waits for that read */
@@ -291,6 +292,8 @@ wattlock_completed(void *argument)
         return 1;
     }
 
+    state->answered = 1;
+
     if (state->call == WATTLOCK_WRITE) {
         c->write->ready = 1;
         ngx_post_event(c->write, &ngx_posted_events);
@@ -379,7 +382,7 @@ wattlock_go_on(wattlock_ssl_t *state)
 static int
 wattlock_drive(wattlock_ssl_t *state, wattlock_call_e call)
 {
-    int  done;
+    int  before = state->paused, done;
 
     if (state->lost) {
         return 0;
@@ -407,22 +410,38 @@ wattlock_drive(wattlock_ssl_t *state, wattlock_call_e call)
         }
     }
 
-    done = wattlock_go_on(state);
+    for ( ;; ) {
+        state->answered = 0;
+        done = wattlock_go_on(state);
 
-    if (done && call == WATTLOCK_HANDSHAKE && state->result == 1 && SSL_is_init_finished(state->ssl)) {
-        /* Also if a module of others has put an info callback in the place of ours. */
-        wattlock_handshake_over(state, 1);
-    }
+        if (!state->paused) {
+            break;
+        }
 
-    if (state->paused) {
         if (call != WATTLOCK_WRITE) {
             wattlock_counts->paused += !state->waited;
             state->waited = 1;
+
+        } else {
+            wattlock_counts->writes_paused += !before;
+            before = 1;
         }
 
         progress++;
         wattlock_ask(WATTLOCK_AT_CALL);
-        return done;
+
+        /*
+         * Its own answer may be among those that were found. It goes on here: what was posted for it is forgotten where nginx,
+         * told of a full socket, takes the connection for one that cannot write.
+         */
+        if (!state->answered) {
+            return done;
+        }
+    }
+
+    if (done && call == WATTLOCK_HANDSHAKE && state->result == 1 && SSL_is_init_finished(state->ssl)) {
+        /* Also if a module of others has put an info callback in the place of ours. */
+        wattlock_handshake_over(state, 1);
     }
 
     if (!state->in_handshake && call != WATTLOCK_WRITE) {
@@ -677,7 +696,7 @@ wattlock_write_may_pause(wattlock_ssl_t *state, const void *data, int size)
 static int
 wattlock_drive_write(wattlock_ssl_t *state)
 {
-    int                before = state->paused, done;
+    int                done;
     ngx_err_t          err;
     ngx_connection_t  *c;
 
@@ -685,7 +704,6 @@ wattlock_drive_write(wattlock_ssl_t *state)
     state->reading = 0;
 
     if (state->paused) {
-        wattlock_counts->writes_paused += !before;
         return 0;
     }
 

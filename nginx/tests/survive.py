@@ -1330,19 +1330,23 @@ def case_records_of_one_call_are_submitted_together_and_pause_it_once():
 
 def case_writes_that_pause_meet_what_connections_meet():
     """HTTP/2, request bodies that are passed on as they come, slow readers, resets, reloads, TLS to upstreams, and a card
-    that fails in every way: no answer is lost, none is wrong, nothing is left."""
+    that fails in every way: no answer is lost, none is wrong, nothing is left. A card that is quick or a loop that looks at
+    each call finds the answer to a write before nginx knows that it waits."""
     for fault in ("", "fault error every 5", "fault silence every 17", "fault lost after 700000000 until 1500000000"):
         card = SEALING_CARD.replace("20000000", "2000000") + fault + "\n"
         provider = with_card(card) + "algorithms = rsa,gcm\ngive-up-ms = 50\n"
-        writes_that_pause(provider, fault)
+        writes_that_pause(provider, fault, "")
+    for time in ("2000000", "2000"):
+        provider = with_card(SEALING_CARD.replace("20000000", time)) + "algorithms = rsa,gcm\n"
+        writes_that_pause(provider, "", "wattlock_poll heuristic;")
 
 
-def writes_that_pause(provider, fault):
+def writes_that_pause(provider, fault, poll):
     port = free_port()
     nginx = Nginx(provider=provider)
     folder = nginx.folder
     tls = f"ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem; root {folder}/html;"
-    nginx.write(f"""wattlock_upstream on;
+    nginx.write(f"""wattlock_upstream on; {poll}
       server {{ listen 127.0.0.1:{port} ssl http2; {tls} client_max_body_size 0;
         location /put/ {{ dav_methods PUT; create_full_put_path on; }}
       }}""", f"""client_max_body_size 0;
