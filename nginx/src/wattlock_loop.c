@@ -87,6 +87,7 @@ static ngx_queue_t                  giving_way;
 static ngx_event_t                  way_event;  /* posted if `giving_way` has any */
 static unsigned                     progress;   /* rises with whatever brings a handshake further */
 static unsigned                     in_flight;  /* when the provider was last asked */
+static unsigned                     at_call;    /* while it is asked in the middle of a turn */
 static ngx_connection_t            *timer;      /* a descriptor: nginx's timers count milliseconds */
 static uint64_t                     timer_ns;   /* for when it is set, by CLOCK_MONOTONIC; 0 if it is not */
 
@@ -280,12 +281,16 @@ wattlock_mark(SSL_CTX *context, int on)
 }
 
 
-/* A completion: the connection goes on in this turn of the loop. */
+/*
+ * A completion: the connection goes on in this turn of the loop, or in the next where a call found it. If that brought its
+ * turn on, a turn in which calls always find something would not end.
+ */
 static int
 wattlock_completed(void *argument)
 {
     ngx_connection_t  *c = SSL_get_ex_data(argument, ngx_ssl_connection_index);
     wattlock_ssl_t    *state = SSL_get_ex_data(argument, ssl_index);
+    ngx_queue_t       *queue = at_call ? &ngx_posted_next_events : &ngx_posted_events;
 
     /* Also if nginx has marked the connection to be closed: it is when its handshake is over. */
     if (c == NULL || c->read == NULL || state == NULL) {
@@ -296,10 +301,10 @@ wattlock_completed(void *argument)
 
     if (state->call == WATTLOCK_WRITE) {
         c->write->ready = 1;
-        ngx_post_event(c->write, &ngx_posted_events);
+        ngx_post_event(c->write, queue);
 
     } else {
-        ngx_post_event(c->read, &ngx_posted_events);
+        ngx_post_event(c->read, queue);
     }
 
     return 1;
@@ -1006,7 +1011,9 @@ wattlock_ask(int at)
     }
 
     table->set_busy(table->provider, wattlock_busy());
+    at_call = at == WATTLOCK_AT_CALL;
     table->turn(table->provider, at, progress, &told);
+    at_call = 0;
 
     in_flight = told.in_flight;
     wattlock_counts->polls++;

@@ -21,7 +21,7 @@
 //!   time that two wake-ups take; else, if nothing is gathered, the loop sleeps until that is so ([`Expected`]). For an
 //!   answer that is late it looks after each quarter of what it is late by. In the middle of a turn it looks where an
 //!   operation ends and an answer is due: else answers that lie fill a device's window, the CPU does what has no room
-//!   there, and that makes the turn longer still.
+//!   there, and that makes the turn longer still. What such a look wakes belongs to the next turn: else none would end.
 //! - `heuristic` (published: Li et al., "QWEB", 2020): the loop looks, and batches go, when 48 operations are in flight
 //!   while one of them is asymmetric, or 24 otherwise; when every active connection waits; and 5 us after the last time,
 //!   a fail-safe. The rule is checked at every operation and in every turn, and the loop never sleeps while anything is
@@ -50,9 +50,6 @@ const IDLE_TURNS_ALL: u32 = 2;
 /// How often in one turn the question is put off behind other events. They may gather, too, but a loop that never runs
 /// out of events must not starve.
 const BEHIND_MOST: u32 = 64;
-
-/// Looks in the middle of one turn, at most: half of the events that nginx takes from the kernel at once.
-const LOOKS_MOST: u32 = 256;
 
 /// The longest wait for batch-mates if the loop asks in each turn: a loop that is never idle would otherwise never let
 /// a batch go. A pass of RSA takes 1 to 15 ms.
@@ -231,8 +228,6 @@ pub struct Gather {
     devices: KindSet,
     behind: u32,
     idle: u32,
-    /// Looks in the middle of this turn.
-    looks: u32,
     /// The loop's progress when it last asked.
     seen: u32,
     /// When something last went or was looked for, or began to wait with nothing else in flight.
@@ -258,7 +253,6 @@ impl Gather {
             devices: devices.fold(KindSet::EMPTY, |kinds, engine| kinds.union(engine.queued)),
             behind: 0,
             idle: 0,
-            looks: 0,
             seen: 0,
             last: 0,
             in_vain: 0,
@@ -353,7 +347,7 @@ impl Gather {
         now: Nanos,
     ) -> Next {
         if flight.in_flight == 0 {
-            (self.behind, self.idle, self.looks) = (0, 0, 0);
+            (self.behind, self.idle) = (0, 0);
             return Next::Wait(Again::Idle);
         }
         match self.rule {
@@ -381,16 +375,14 @@ impl Gather {
         now: Nanos,
     ) -> Next {
         if moment == Moment::Call {
-            // Connections that an answer wakes join the turn: it has to end.
-            let due = flight.due.is_some_and(|due| due <= now) && self.looks < LOOKS_MOST;
-            self.looks += u32::from(due);
+            let due = flight.due.is_some_and(|due| due <= now);
             return if due { Next::Poll } else { Next::Wait(Again::Behind) };
         }
         if moment == Moment::Busy && self.behind < BEHIND_MOST {
             self.behind += 1;
             return Next::Wait(Again::Behind);
         }
-        (self.behind, self.looks) = (0, 0);
+        self.behind = 0;
         if gathered.clone().next().is_none()
             && let Some(at) = flight.due.and_then(|due| asleep_until(due, now))
         {
@@ -751,22 +743,6 @@ mod tests {
             assert_eq!(ask(Some(1000), 999, gathered), Next::Wait(Again::Behind));
             assert_eq!(ask(Some(1000), 1000, gathered), Next::Poll);
             assert_eq!(ask(None, 1000, gathered), Next::Wait(Again::Behind), "nothing is known of it");
-        }
-    }
-
-    /// What an answer wakes in a turn may ask in it and be answered in it.
-    #[test]
-    fn a_turn_in_which_there_is_always_an_answer_ends() {
-        let mut gather = gather(GatherRule::Turns);
-        let flight = Flight { due: Some(1), ..loop_of(2, 9) };
-        let mut ask = |moment| gather.turn(std::iter::empty(), &flight, (moment, 1), 1000);
-        for _ in 0..3 {
-            let looks = (0..10_000).filter(|_| ask(Moment::Call) == Next::Poll).count();
-            assert_eq!(looks, LOOKS_MOST as usize);
-            // Where the loop is behind it or its events do not end, the next turn begins.
-            while matches!(ask(Moment::Busy), Next::Wait(_)) {
-                assert!(ask(Moment::Call) != Next::Poll, "it is the same turn");
-            }
         }
     }
 

@@ -183,8 +183,8 @@ enum After {
     Submit(usize),
     /// Has done this connection's requests, or those that the card was not given.
     Inline(usize),
-    /// Takes what answers there are.
-    Collect,
+    /// Takes what answers there are; whether what they wake joins the turn.
+    Collect(bool),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -456,9 +456,11 @@ impl<'a> Run<'a> {
                 self.go_on(worker, conn);
                 return self.turn(worker, true);
             }
-            After::Collect => {
+            After::Collect(joins) => {
                 self.collect(worker);
-                self.workers[worker].turn_left = self.workers[worker].ready.len();
+                if joins {
+                    self.workers[worker].turn_left = self.workers[worker].ready.len();
+                }
             }
         }
         self.turn(worker, false);
@@ -516,8 +518,10 @@ impl<'a> Run<'a> {
             self.advance();
             self.collect_until(worker, ticks_before(self.events.now(), every_ns));
         }
-        if matches!(self.server.offload, Offload::InLoop(_)) && self.looks_now(worker, submitted) {
-            return self.start(worker, self.server.costs.poll_ns, After::Collect);
+        if matches!(self.server.offload, Offload::InLoop(_))
+            && let Some(joins) = self.looks_now(worker, submitted)
+        {
+            return self.start(worker, self.server.costs.poll_ns, After::Collect(joins));
         }
         let state = &mut self.workers[worker];
         let goes_on = std::mem::take(&mut state.goes_on);
@@ -528,16 +532,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn looks_now(&mut self, worker: usize, submitted: bool) -> bool {
+    /// Whether it is time to look, and if so, whether what that wakes joins the turn: one in the middle of a turn has it
+    /// wait for the next, which begins where nothing else is ready.
+    fn looks_now(&mut self, worker: usize, submitted: bool) -> Option<bool> {
         if submitted && self.looks(worker, Moment::Call) {
-            return true;
+            return Some(self.workers[worker].ready.is_empty());
         }
         let state = &mut self.workers[worker];
         if state.goes_on || state.turn_left > 0 {
-            return false;
+            return None;
         }
         state.turn_left = state.ready.len();
-        self.looks(worker, Moment::Quiet)
+        self.looks(worker, Moment::Quiet).then_some(true)
     }
 
     /// Whether the loop looks for answers now. A loop with nothing else to do asks in each turn: those that would find

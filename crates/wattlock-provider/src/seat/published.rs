@@ -240,13 +240,17 @@ fn loop_through_a_seat(server: &Server, load: &Load, policy: Box<dyn Policy>) ->
                 scene.clock.advance(costs.poll_ns);
             }
             let woken = TOLD.take();
-            if !woken.is_empty() {
+            let woken_now = woken.len();
+            if woken_now > 0 {
                 for connection in woken {
                     all[connection].debt_ns += costs.take_ns + costs.notify_ns + costs.resume_ns;
                     ready.push_back(connection);
                 }
-                turn_left = ready.len();
-                goes_on = false;
+                // What is found in the middle of a turn belongs to the next.
+                if over || ready.len() == woken_now {
+                    turn_left = ready.len();
+                    goes_on = false;
+                }
                 continue;
             }
         }
