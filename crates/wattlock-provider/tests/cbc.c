@@ -2,7 +2,8 @@
  * AES-CBC by the provider and by OpenSSL's own, call for call the same: what returns, how many bytes, which bytes, which
  * reason. Public libcrypto calls only.
  *
- *     cbc CONFIGURATION
+ *     cbc CONFIGURATION           everything
+ *     cbc CONFIGURATION TURNS     so many turns of those that take pieces
  */
 #include <openssl/core_names.h>
 #include <openssl/err.h>
@@ -102,7 +103,7 @@ same_nonces(EVP_CIPHER_CTX *const *c)
 
 /* Messages in pieces of any length, with and without padding, ended or begun anew, copied in the midst. */
 static void
-pieces(void)
+pieces(int turns)
 {
     static unsigned char  in[ROOM], out[2][ROOM + 32];
     unsigned char         key[32], nonce[16];
@@ -112,7 +113,7 @@ pieces(void)
     doing = "pieces";
     for BOTH(i) c[i] = EVP_CIPHER_CTX_new();
 
-    for (turn = 0; turn < 6000; turn++) {
+    for (turn = 0; turn < turns; turn++) {
         EVP_CIPHER *const  *cipher = ciphers[any(3)];
         int                 fresh = turn == 0 || any(3) > 0, encrypt = (int) any(2), padded = (int) any(2);
         static int          direction;
@@ -182,7 +183,7 @@ pieces(void)
 
 /* What OpenSSL's own cannot do, against the same message in one piece: pieces in place, at any distance. */
 static void
-overlapping(void)
+overlapping(int turns)
 {
     static unsigned char  text[ROOM], right[ROOM + 16], buffer[ROOM + 256], got[ROOM + 256];
     unsigned char         key[32] = { 3 }, nonce[16] = { 4 };
@@ -191,7 +192,7 @@ overlapping(void)
 
     doing = "overlapping";
 
-    for (turn = 0; turn < 4000; turn++) {
+    for (turn = 0; turn < turns; turn++) {
         EVP_CIPHER  *const *cipher = ciphers[turn % 3];
         int                 at = 0, total = 0;
 
@@ -527,19 +528,22 @@ main(int argc, char **argv)
     OSSL_LIB_CTX  *ctx = OSSL_LIB_CTX_new();
     int            k;
 
-    MUST(argc == 2 && OSSL_LIB_CTX_load_config(ctx, argv[1]) == 1);
+    MUST((argc == 2 || argc == 3) && OSSL_LIB_CTX_load_config(ctx, argv[1]) == 1);
 
     for (k = 0; k < 3; k++) {
         MUST((ciphers[k][0] = EVP_CIPHER_fetch(ctx, names[k], "provider=default")) != NULL);
         MUST((ciphers[k][1] = EVP_CIPHER_fetch(ctx, names[k], "provider=wattlock")) != NULL);
     }
 
-    pieces();
-    overlapping();
-    endings();
-    refusals();
-    records();
-    once(ctx);
+    pieces(argc == 3 ? atoi(argv[2]) : 6000);
+    overlapping(argc == 3 ? atoi(argv[2]) : 4000);
+
+    if (argc == 2) {
+        endings();
+        refusals();
+        records();
+        once(ctx);
+    }
 
     for (k = 0; k < 3; k++) {
         for BOTH(i) EVP_CIPHER_free(ciphers[k][i]);

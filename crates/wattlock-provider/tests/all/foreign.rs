@@ -623,14 +623,12 @@ fn speed_without_jobs_is_done_by_a_card_and_no_random_number_is() {
 /// Pieces of CBC in any order and of any length are OpenSSL's bytes, also where a card does those of whole blocks and fails.
 #[test]
 fn pieces_of_cbc_that_a_card_does_are_what_openssl_gives() {
-    for (fault, counter) in [
-        ("", "requests"),
-        ("fault error every 5", "reported-error"),
-        ("fault wrong-result requests 300 300", "wrong-result"),
-        ("fault lost requests 300 300", "lost"),
-    ] {
+    for (fault, counter) in
+        [("", "requests"), ("fault error every 5", "reported-error"), ("fault lost requests 300 300", "lost")]
+    {
         let host = with_whole_that(fault);
         let mut command = cbc::call_for_call(&host, &["-O1", "-fsanitize=address"]);
+        command.arg("400");
         let (counted, output) = watched(&host, &mut command, Duration::from_secs(300));
         assert!(output.status.success(), "{fault}: {}", text(&output));
         assert!(counted[counter] > 0, "{fault}: {counted:?}");
