@@ -27,7 +27,7 @@ use super::answer::{Figures, Measured, Per, cannot};
 use super::cipher::loads;
 use super::given::{Given, usage};
 use super::s_time::{self, STime};
-use super::{Point, is_device, refuse_idle_device};
+use super::{Point, by_board, is_device, refuse_idle_device};
 use crate::https::client::{self, Load, TLS12, TLS13, Tally};
 use crate::https::groups::Group;
 use crate::https::{done, pin};
@@ -517,9 +517,9 @@ fn measure(
         }
     }
     if wanted.side != Side::Stock {
-        refuse_idle_device(point.choice, &rounds, "the model does nothing of this")?;
+        refuse_idle_device(point.choice, &rounds, "it does nothing of this")?;
     }
-    let (joules, busy) = (watch.borrow().joules(), watch.borrow().busy());
+    let (joules, busy) = (watch.borrow().joules(by_board(&rounds)), watch.borrow().busy());
     Ok(Measured { figures, engines: engines(&rounds), joules, busy, ..Measured::default() })
 }
 

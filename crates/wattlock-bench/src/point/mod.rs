@@ -232,6 +232,11 @@ fn told_idle(mut measured: Measured, door: Door) -> Measured {
     measured
 }
 
+/// Whether a board of this machine had a part in the work.
+fn by_board(rounds: &[Done]) -> bool {
+    rounds.iter().flat_map(Done::keys).any(|(engine, _)| engine == "cuda")
+}
+
 /// Whether an engine of that name is beside the CPU.
 fn is_device(engine: &str) -> bool {
     ["emulated", "cuda"].contains(&engine)
