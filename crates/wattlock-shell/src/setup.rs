@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use wattlock::calibrate::{Plan, calibrate};
-use wattlock::policy::{NAMES, Objective, PolicyError, Settings};
-use wattlock::{Builder, Profile, Runtime, own_engines};
+use wattlock::policy::{NAMES, OFFLOADING, Objective, PolicyError, Settings};
+use wattlock::{Builder, COMES_UP_WITHIN, Profile, Runtime, bring_up, own_engines};
 use wattlock_core::{Engine, Kind, KindSet};
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cuda::direct::Direct;
@@ -28,7 +28,7 @@ pub struct Choice {
     /// A setting of the policy, as key=value; may be repeated (docs/design/policies.md lists them)
     #[arg(long = "set", global = true, hide = true, value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
-    /// Add an emulated accelerator or GPU: a model's name or a file (see `wattlock engines --models`). It computes real
+    /// An emulated accelerator or GPU, in place of this machine's GPU: a model's name or a file (see `wattlock engines --models`). It computes real
     /// results on the CPU with a model's timing: for trying things out, never for speed
     #[arg(long, global = true, hide = true, value_name = "MODEL")]
     pub emulate: Option<String>,
@@ -91,7 +91,8 @@ pub fn engines(choice: &Choice) -> Result<Vec<Arc<dyn Engine>>> {
 
 fn with_card(choice: &Choice, gpu: Option<Arc<dyn Engine>>) -> Result<Vec<Arc<dyn Engine>>> {
     let mut engines = own_engines();
-    engines.extend(gpu);
+    // What is measured beside an emulated device must not be the real one's.
+    engines.extend(gpu.filter(|_| choice.emulate.is_none()));
     if let Some(model) = &choice.emulate {
         let emulation = emulation().context("this program has no emulated cards")?;
         engines.push((emulation.card)(model, Arc::new(Instruction::new())).map_err(anyhow::Error::msg)?);
@@ -169,6 +170,10 @@ pub fn hashing(choice: &Choice) -> Result<Runtime> {
 /// home that this user may write) that second would be spent at every call: then the table that ships with Wattlock serves.
 pub fn runtime(choice: &Choice, kinds: Option<KindSet>, quiet: bool) -> Result<Runtime> {
     let engines = engines(choice)?;
+    if OFFLOADING.contains(&&*choice.policy) {
+        // Such a rule is of a device that is there: what comes before it is would all be the CPU's.
+        bring_up(&engines, COMES_UP_WITHIN);
+    }
     let builder = builder(choice, &engines)?;
     let missing = kinds.filter(|_| !Profile::exists_for(&engines) && can_be_kept());
     let builder = match missing {
