@@ -10,6 +10,7 @@ mod cipher;
 mod file;
 mod given;
 mod https;
+mod perf;
 mod s_time;
 mod stream;
 mod volume;

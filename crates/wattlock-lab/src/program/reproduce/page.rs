@@ -7,7 +7,7 @@ use std::fmt::Write;
 use wattlock::telemetry::text::html;
 
 use super::csv::Line;
-use super::grid::{Figure, PER_JOULE, Point, Quantity};
+use super::grid::{Figure, PER_JOULE, PROFILED, Point, Quantity};
 use super::shape::{Counts, Finding, Kind, Reading, Shape, Spread, Verdict, coordinate};
 use crate::lab::page::{document, style, table};
 use crate::lab::plot::{Across, COLOURS, Look, Series, chart};
@@ -189,7 +189,7 @@ impl Outcome<'_> {
             for line in self.of(of, point) {
                 there = true;
                 let told = line.quantity == of.quantities[0].name
-                    || line.quantity == PER_JOULE
+                    || [PER_JOULE, PROFILED].contains(&&*line.quantity)
                     || line.published.is_some();
                 if all || told {
                     rows.push(row(line));
