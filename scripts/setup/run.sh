@@ -177,6 +177,9 @@ joules joules-seal "$wattlock" seal -q -r "$recipient" -o /dev/null "$input"
 ! have age || joules joules-age age -r "$recipient" -o /dev/null "$input"
 echo
 kept=docs/research/reproduced.html
-see=(--see 'The experiments of five papers, reproduced on emulated devices' "$(realpath --relative-to="$target" "$kept")")
+see=()
+if [ -e "$kept" ]; then
+    see=(--see 'The experiments of five papers, reproduced on emulated devices' "$(realpath --relative-to="$target" "$kept")")
+fi
 "$wattlock" report -o "$page" "${notes[@]}" "${see[@]}" "${records[@]}"
 exit "$status"

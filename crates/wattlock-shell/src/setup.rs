@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
@@ -79,6 +80,17 @@ pub fn gpu() -> Result<Arc<Cuda>, Missing> {
     FOUND.get_or_init(|| Cuda::find(&Places::of_environment()).map(Arc::new)).clone()
 }
 
+/// The GPU that this command may touch: none beside an emulated device, which stands in its place.
+///
+/// # Errors
+/// Why there is none.
+pub fn gpu_for(choice: &Choice) -> Result<Arc<Cuda>, String> {
+    match &choice.emulate {
+        Some(model) => Err(format!("--emulate {model} stands in its place")),
+        None => gpu().map_err(|missing| missing.to_string()),
+    }
+}
+
 /// The same GPU for data in its own memory: opens it, which takes some tenths of a second.
 pub fn gpu_memory() -> Result<Arc<Direct>, Missing> {
     Direct::open(&Places::of_environment(), 0)
@@ -86,13 +98,12 @@ pub fn gpu_memory() -> Result<Arc<Direct>, Missing> {
 
 /// Every engine this command can use, in order of id.
 pub fn engines(choice: &Choice) -> Result<Vec<Arc<dyn Engine>>> {
-    with_card(choice, gpu().ok().map(|gpu| gpu as Arc<dyn Engine>))
+    with_card(choice, gpu_for(choice).ok().map(|gpu| gpu as Arc<dyn Engine>))
 }
 
 fn with_card(choice: &Choice, gpu: Option<Arc<dyn Engine>>) -> Result<Vec<Arc<dyn Engine>>> {
     let mut engines = own_engines();
-    // What is measured beside an emulated device must not be the real one's.
-    engines.extend(gpu.filter(|_| choice.emulate.is_none()));
+    engines.extend(gpu);
     if let Some(model) = &choice.emulate {
         let emulation = emulation().context("this program has no emulated cards")?;
         engines.push((emulation.card)(model, Arc::new(Instruction::new())).map_err(anyhow::Error::msg)?);
@@ -170,12 +181,13 @@ pub fn hashing(choice: &Choice) -> Result<Runtime> {
 /// home that this user may write) that second would be spent at every call: then the table that ships with Wattlock serves.
 pub fn runtime(choice: &Choice, kinds: Option<KindSet>, quiet: bool) -> Result<Runtime> {
     let engines = engines(choice)?;
-    if OFFLOADING.contains(&&*choice.policy) {
-        // Such a rule is of a device that is there: what comes before it is would all be the CPU's.
-        bring_up(&engines, COMES_UP_WITHIN);
-    }
     let builder = builder(choice, &engines)?;
     let missing = kinds.filter(|_| !Profile::exists_for(&engines) && can_be_kept());
+    if missing.is_none() && OFFLOADING.contains(&&*choice.policy) {
+        // Such a rule is of a device that is there: what comes before it is would all be the CPU's.
+        let kinds = kinds.unwrap_or_else(|| KindSet::of(Kind::ALL));
+        bring_up(&engines, kinds, COMES_UP_WITHIN, &|| crate::INTERRUPTED.load(Ordering::SeqCst));
+    }
     let builder = match missing {
         Some(kinds) => {
             let real = choice.emulate.is_none() && std::env::var_os("WATTLOCK_CUDA_DRIVER").is_none();

@@ -105,7 +105,7 @@ fn measure(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Profile {
     // A device that is on its way has no figure, and a profile without it would stay.
-    bring_up(engines, COMES_UP_WITHIN);
+    bring_up(engines, plan.kinds, COMES_UP_WITHIN, &|| false);
     let start = Instant::now();
     let mut profile = Profile::empty(engines);
     profile.quick = plan.within.is_some();

@@ -487,16 +487,18 @@ fn measure(
     let (mut figures, mut rounds) = (Figures::default(), Vec::new());
     for _ in 0..point.rounds {
         server.check()?;
-        let before = wanted.done(&server)?;
+        let counted = RefCell::new(Vec::new());
         // It is asked when counting begins, and when it ends.
         let begun = Cell::new(false);
         let cpu = || {
             if !begun.replace(true) {
+                counted.borrow_mut().push(wanted.done(&server)?);
                 watch.borrow_mut().begin();
                 return server.cpu();
             }
             let cpu = server.cpu();
             watch.borrow_mut().end()?;
+            counted.borrow_mut().push(wanted.done(&server)?);
             cpu
         };
         let tally = match wanted.suite {
@@ -514,11 +516,14 @@ fn measure(
         watch
             .borrow_mut()
             .worked(if wanted.page > 0 { tally.done * wanted.page as u64 } else { tally.done } as f64);
-        if wanted.side != Side::Stock {
-            let did = between(&before, &wanted.done(&server)?);
+        if let (Side::Wattlock | Side::Straight, [before, after]) = (wanted.side, &counted.borrow()[..]) {
+            let did = between(before, after);
             let inside: f64 =
                 did.iter().filter(|((engine, _), _)| !is_device(engine)).map(|(_, did)| did.inside_s()).sum();
-            figures.add("engine_share", "1", inside / tally.cpu.as_secs_f64());
+            // Workers that wait for each other's cores take longer inside the call, and no more processor time.
+            if wanted.workers <= cores() {
+                figures.add("engine_share", "1", inside / tally.cpu.as_secs_f64());
+            }
             rounds.push(did);
         }
     }

@@ -2,10 +2,12 @@
 //! which they were taken.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Result;
+use wattlock_shell::INTERRUPTED;
 
 use crate::record::version_of;
 use crate::tended::Tended;
@@ -41,7 +43,9 @@ pub fn shares(
     let data = folder.join("perf.data");
     let list: Vec<String> = processes.iter().map(u32::to_string).collect();
     let mut record = Command::new("perf");
-    record.args(["record", "-q", "-e", "cpu-clock", "-F", A_SECOND, "-p", &list.join(","), "-o"]).arg(&data);
+    record
+        .args(["record", "-q", "-N", "-e", "cpu-clock", "-F", A_SECOND, "-p", &list.join(","), "-o"])
+        .arg(&data);
     record.args(["--", "sleep", &seconds.to_string()]);
     let mut complaint = String::new();
     let within = PATIENCE + Duration::from_secs_f64(seconds);
@@ -49,19 +53,34 @@ pub fn shares(
         let loaded = scope.spawn(|| load(seconds + 1.0));
         let status = Tended::to_end(&record, within, |line| complaint = line.text);
         loaded.join().map_err(|_| anyhow::anyhow!("the load failed"))??;
-        status
+        excused(status)
     })?;
-    if !status.success() {
-        return Ok(Err(format!("perf: {status}: {complaint}")));
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => return Ok(Err(format!("perf: {status}: {complaint}"))),
+        Err(why) => return Ok(Err(why)),
     }
     let mut report = Command::new("perf");
     report.args(["report", "-q", "--stdio", "--sort", "dso", "-F", "overhead,dso", "-i"]).arg(&data);
     let mut seen = Vec::new();
-    let status = Tended::to_end(&report, PATIENCE, |line| seen.extend(sample(&line.text)))?;
-    Ok(match status.success() && !seen.is_empty() {
-        true => Ok(of(&seen)),
-        false => Err(format!("perf report: {status}, and no sample")),
+    let status = excused(Tended::to_end(&report, PATIENCE, |line| seen.extend(sample(&line.text))))?;
+    Ok(match (status, of(&seen)) {
+        (Ok(_), shares) if seen.is_empty() => Err(format!("perf report: no sample ({shares:?})")),
+        // Without its part a share is of another whole.
+        (Ok(_), shares) if shares.kernel == 0.0 => {
+            Err("this user may not see the kernel's samples".to_owned())
+        }
+        (Ok(_), shares) => Ok(shares),
+        (Err(why), _) => Err(why),
     })
+}
+
+/// What is wrong with a profiler is no fault of what it looks at. An interrupt is the user's.
+fn excused(status: Result<ExitStatus>) -> Result<Result<ExitStatus, String>> {
+    match status {
+        Err(error) if INTERRUPTED.load(Ordering::SeqCst) => Err(error),
+        status => Ok(status.map_err(|error| format!("perf: {error:#}"))),
+    }
 }
 
 /// `    57.14%  libcrypto.so.3`

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use wattlock_core::sync::lock;
-use wattlock_meter::{Folder, Meter, Outside, Reading, Ticks};
+use wattlock_meter::{Folder, Meter, Outside, Reading, Ticks, Total};
 use wattlock_shell::joules::{now_ns, places};
 use wattlock_shell::nginx::site::cores;
 use wattlock_shell::process::tree_cpu;
@@ -250,15 +250,18 @@ impl Counters {
 }
 
 /// Measured joules if counters saw all of what they count, else modelled ones. Where only boards have counters, the board
-/// that did the work is measured alone, and of work without a board the processors are modelled.
+/// that did the work is measured alone if it is the only one, and of work without a board the processors are modelled.
+/// A board has no model: of its work nothing is said without a counter.
 fn spent(reading: &Reading, board: bool) -> Option<Spent> {
     let alone = !reading.has_processor();
-    let metered = reading.total().filter(|total| total.value.at_least().is_none() && (board || !alone));
+    let whole =
+        |total: &Total| total.value.at_least().is_none() && (!alone || board && total.parts.len() == 1);
+    let metered = reading.total().filter(whole);
     if let Some(total) = metered {
         let domain = total.parts.join(" + ") + if alone { ", without the processors" } else { "" };
         return Some(Spent { joules: total.value.joules(), word: "measured", domain });
     }
-    let modelled = reading.modelled()?;
+    let modelled = reading.modelled().filter(|_| !board)?;
     let domain = format!("processors, model {}", modelled.model());
     Some(Spent { joules: modelled.range().expected, word: "modelled", domain })
 }
@@ -451,6 +454,15 @@ mod tests {
         );
         // There is no model here either.
         assert_eq!(spent(&board, false), None);
+        let two = read(vec![counter(Boundary::Board, "gpu-0"), counter(Boundary::Board, "gpu-1")]);
+        assert_eq!(spent(&two, true), None, "one of them was idle");
+        // Where this machine has no counter of its own.
+        let mut here = Meter::discover(&places());
+        here.start(0);
+        let here = here.finish(1_000_000_000);
+        if spent(&here, false).is_some_and(|spent| spent.word == "modelled") {
+            assert_eq!(spent(&here, true), None, "a board has no model");
+        }
         let both = read(vec![counter(Boundary::Package, "package-0"), counter(Boundary::Board, "gpu-0")]);
         let (with, without) = (spent(&both, true).unwrap(), spent(&both, false).unwrap());
         assert_eq!(with, without, "methods are compared within one boundary");

@@ -96,8 +96,7 @@ impl Dispatcher {
         }
     }
 
-    /// Counts the time of one message of those that [`Dispatcher::streamed`] counts, which is one of many: then the mean
-    /// of all is known.
+    /// Counts the time of one message of those that [`Dispatcher::streamed`] counts, which is one of many like it.
     #[cold]
     pub fn streamed_in(&mut self, kind: Kind, bytes: usize, latency_ns: Nanos) {
         if let Some(maker) = self.stream_maker(kind) {

@@ -34,11 +34,15 @@ fn a_profile_has_figures_of_a_device_that_was_on_its_way() {
 }
 
 #[test]
-fn a_device_that_never_comes_or_cannot_be_opened_is_not_waited_for_without_end() {
+fn a_device_that_never_comes_or_is_not_wanted_is_not_waited_for_without_end() {
     let [never, fails] = [(); 2].map(|()| Scripted::new(1));
     never.script.lock().unwrap().window = 0;
     fails.script.lock().unwrap().open_fails = true;
     let engines: Vec<Arc<dyn Engine>> = vec![never.clone(), fails.clone()];
-    bring_up(&engines, Duration::from_millis(30));
-    assert_eq!([never, fails].map(|device| device.script.lock().unwrap().opens), [1, 1]);
+    let kinds = KindSet::of(&[Kind::Sha256]);
+    bring_up(&engines, kinds, Duration::from_millis(30), &|| false);
+    bring_up(&engines, kinds, Duration::from_secs(3600), &|| true);
+    let other = KindSet::of(&[Kind::Deflate]);
+    bring_up(&engines, other, Duration::from_secs(3600), &|| false);
+    assert_eq!([never, fails].map(|device| device.script.lock().unwrap().opens), [2, 2]);
 }
