@@ -10,6 +10,9 @@
 //! Invariants: numbers grow and are never used twice under a key; a record is durable only after all before it; a head
 //! is durable before the first record of its epoch is written.
 
+mod ops;
+mod reading;
+
 use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::Timespec;
@@ -20,8 +23,10 @@ use zeroize::Zeroizing;
 
 use crate::Error;
 use crate::content::slots::random;
-use crate::format::be64;
-use crate::store::{File, Place};
+use crate::store::File;
+pub(crate) use ops::{Op, Ops};
+pub(crate) use reading::Record;
+use reading::{is_zero, read_at, read_head, read_record, read_records};
 
 const HEAD_MAGIC: &[u8; 8] = b"wattlojh";
 const RECORD_MAGIC: &[u8; 8] = b"wattlojr";
@@ -47,127 +52,6 @@ const OVERLAPS: u64 = 16;
 pub(crate) const RANGES: usize = 54;
 /// A journal is not cut below this many bytes: blocks that exist are synced faster than new ones.
 const KEEP: u64 = 1 << 20;
-
-/// One operation of a record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Op {
-    /// File ids from here on may be given to new files.
-    Range(u64),
-    /// From now on `number` is this file, of which `committed` bytes are durable in place.
-    File { number: u32, id: u64, place: Place, committed: u64 },
-    /// The blob goes on with data slots `first` and so on; all are full but perhaps the last.
-    Put { number: u32, first: u64, count: u32, last_len: u32 },
-    /// The blob goes on with a hole record for a run of two to the `level` slots.
-    Hole { number: u32, first: u64, level: u8 },
-    /// So many bytes are durable: in place, or in this journal before.
-    Commit { number: u32, len: u64 },
-    /// The content was cut to so many bytes.
-    Cut { number: u32, len: u64 },
-    /// The blob goes on with a new header.
-    Header { number: u32 },
-}
-
-/// Operations of one record, being written.
-#[derive(Default)]
-pub(crate) struct Ops(Vec<u8>);
-
-impl Ops {
-    pub(crate) fn push(&mut self, op: &Op) {
-        let to = &mut self.0;
-        match op {
-            Op::Range(start) => {
-                to.push(1);
-                to.extend(start.to_be_bytes());
-            }
-            Op::File { number, id, place, committed } => {
-                to.push(2);
-                to.extend(number.to_be_bytes());
-                for value in [*id, place.inode.0, place.inode.1, *committed] {
-                    to.extend(value.to_be_bytes());
-                }
-                // A path is a hint: one that is too long is left out, and the file is found by its inode.
-                let path = if place.path.len() <= 65535 { &place.path[..] } else { &[] };
-                to.extend((path.len() as u16).to_be_bytes());
-                to.extend(path);
-            }
-            Op::Put { number, first, count, last_len } => {
-                to.push(3);
-                to.extend(number.to_be_bytes());
-                to.extend(first.to_be_bytes());
-                to.extend(count.to_be_bytes());
-                to.extend(last_len.to_be_bytes());
-            }
-            Op::Hole { number, first, level } => {
-                to.push(4);
-                to.extend(number.to_be_bytes());
-                to.extend(first.to_be_bytes());
-                to.push(*level);
-            }
-            Op::Commit { number, len } => {
-                to.push(5);
-                to.extend(number.to_be_bytes());
-                to.extend(len.to_be_bytes());
-            }
-            Op::Cut { number, len } => {
-                to.push(6);
-                to.extend(number.to_be_bytes());
-                to.extend(len.to_be_bytes());
-            }
-            Op::Header { number } => {
-                to.push(7);
-                to.extend(number.to_be_bytes());
-            }
-        }
-    }
-}
-
-/// Reads operations; `None` for what is none.
-fn parse_ops(mut from: &[u8]) -> Option<Vec<Op>> {
-    fn take<'a>(from: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = from.split_at_checked(len)?;
-        *from = rest;
-        Some(taken)
-    }
-    fn long(from: &mut &[u8]) -> Option<u64> {
-        take(from, 8).map(be64)
-    }
-    fn word(from: &mut &[u8]) -> Option<u32> {
-        take(from, 4).map(|bytes| be64(bytes) as u32)
-    }
-    let from = &mut from;
-    let mut ops = Vec::new();
-    while !from.is_empty() {
-        let tag = take(from, 1)?[0];
-        if tag == 1 {
-            ops.push(Op::Range(long(from)?));
-            continue;
-        }
-        let number = word(from)?;
-        ops.push(match tag {
-            2 => {
-                let (id, device, inode, committed) = (long(from)?, long(from)?, long(from)?, long(from)?);
-                let len = be64(take(from, 2)?) as usize;
-                let path = take(from, len)?.to_vec();
-                Op::File { number, id, place: Place { inode: (device, inode), path }, committed }
-            }
-            3 => Op::Put { number, first: long(from)?, count: word(from)?, last_len: word(from)? },
-            4 => Op::Hole { number, first: long(from)?, level: take(from, 1)?[0] },
-            5 => Op::Commit { number, len: long(from)? },
-            6 => Op::Cut { number, len: long(from)? },
-            7 => Op::Header { number },
-            _ => return None,
-        });
-    }
-    Some(ops)
-}
-
-/// One record that was read.
-pub(crate) struct Record {
-    pub(crate) ops: Vec<Op>,
-    /// Where its blob is in the journal's file.
-    pub(crate) blob_at: u64,
-    pub(crate) blob_len: u64,
-}
 
 /// The journal of one volume. Shared by threads.
 pub(crate) struct Journal<F: File> {
@@ -475,37 +359,6 @@ fn next(number: u64, what: &str) -> Result<u64, Error> {
     next.ok_or_else(|| Error::Damaged(format!("the journal has no {what} after {number}")))
 }
 
-fn read_at(file: &impl File, to: &mut [u8], at: u64) -> Result<usize, Error> {
-    file.read_at(to, at).map_err(|error| Error::io("reading the journal", error))
-}
-
-/// Whether a file has only zeros: a journal whose first head was never synced.
-fn is_zero(file: &impl File, len: u64, stop: &dyn Fn() -> bool) -> Result<bool, Error> {
-    let (mut buffer, mut at) = (vec![0; 1 << 16], 0);
-    while let Some(data) = data_from(file, at, len, stop)? {
-        let got = read_at(file, &mut buffer, data)?;
-        if buffer[..got].iter().any(|byte| *byte != 0) {
-            return Ok(false);
-        }
-        at = data + buffer.len() as u64;
-    }
-    Ok(true)
-}
-
-/// Where a hole ends that a place is in, as what follows a torn record may be as long as its storage likes; `None` at the
-/// end.
-fn data_from(file: &impl File, at: u64, len: u64, stop: &dyn Fn() -> bool) -> Result<Option<u64>, Error> {
-    if stop() {
-        return Err(wattlock_door::Error::Interrupted.into());
-    }
-    if at >= len {
-        return Ok(None);
-    }
-    let data = file.next_data(at).map_err(|error| Error::io("reading the journal", error))?;
-    // Records begin at multiples of eight.
-    Ok(data.map(|data| at.max(data / 8 * 8)).filter(|data| *data < len))
-}
-
 /// The key of an epoch's records.
 fn record_key(secret: &Key, salt: &[u8; 32], crypto: &mut impl Crypto) -> Result<Key, Error> {
     let mut derived = Zeroizing::new([0; 32]);
@@ -556,141 +409,15 @@ fn open(
     }
 }
 
-/// Epoch, key of its records, and ranges; `None` for what is no head.
-#[allow(clippy::type_complexity)]
-fn read_head(
-    bytes: &[u8],
-    secrets: &[(u32, Key)],
-    crypto: &mut impl Crypto,
-) -> Result<Option<(u64, Key, Vec<u64>)>, Error> {
-    if bytes.len() < HEAD_CLEAR || bytes[..8] != *HEAD_MAGIC {
-        return Ok(None);
-    }
-    if bytes[8] != VERSION {
-        return Err(Error::Damaged(format!("the journal has version {}, this program reads 1", bytes[8])));
-    }
-    let generation = be64(&bytes[12..16]) as u32;
-    let Some((_, secret)) = secrets.iter().find(|(there, _)| *there == generation) else { return Ok(None) };
-    let mut salt = [0; 32];
-    salt.copy_from_slice(&bytes[24..56]);
-    let count = be64(&bytes[56..60]) as usize;
-    let end = HEAD_CLEAR + count.min(RANGES) * 8;
-    if count > RANGES || bytes.len() < end + TAG {
-        return Ok(None);
-    }
-    let key = record_key(secret, &salt, crypto)?;
-    let mut text = bytes[HEAD_CLEAR..end].to_vec();
-    if !open(&key, u64::MAX, &bytes[..HEAD_CLEAR], &mut text, &bytes[end..end + TAG], crypto)? {
-        return Ok(None);
-    }
-    Ok(Some((be64(&bytes[16..24]), key, text.chunks_exact(8).map(be64).collect())))
-}
-
-/// What stands before a record's blob, if it can be one: its number, and the lengths of its blob and operations.
-fn record_head(file: &impl File, len: u64, at: u64) -> Result<Option<(u64, usize, usize)>, Error> {
-    let mut head = [0; RECORD_HEAD];
-    if read_at(file, &mut head, at)? < RECORD_HEAD || head[..8] != *RECORD_MAGIC {
-        return Ok(None);
-    }
-    let (number, blob) = (be64(&head[8..16]), be64(&head[16..20]) as usize);
-    let ops = be64(&head[20..24]) as usize;
-    let possible = blob <= BLOB_MAX && (8..=OPS_MAX).contains(&ops) && total(blob, ops) <= len - at;
-    Ok(possible.then_some((number, blob, ops)))
-}
-
-/// Bytes of a record without what fills it up.
-fn total(blob: usize, ops: usize) -> u64 {
-    (RECORD_HEAD + blob + ops + TAG) as u64
-}
-
-/// A record at a place: its number, up to where the journal was durable when it was written, and the record.
-fn read_record(
-    file: &impl File,
-    len: u64,
-    at: u64,
-    key: &Key,
-    crypto: &mut impl Crypto,
-) -> Result<Option<(u64, u64, Record, u64)>, Error> {
-    let Some((number, blob, ops)) = record_head(file, len, at)? else { return Ok(None) };
-    let total = total(blob, ops) as usize;
-    let mut bytes = vec![0; total];
-    if read_at(file, &mut bytes, at)? < total {
-        return Ok(None);
-    }
-    let (aad, rest) = bytes.split_at_mut(RECORD_HEAD + blob);
-    let (text, tag) = rest.split_at_mut(ops);
-    if !open(key, number, aad, text, tag, crypto)? {
-        return Ok(None);
-    }
-    let durable = be64(&text[..8]);
-    let Some(ops) = parse_ops(&text[8..]) else {
-        return Err(Error::Damaged(format!("the journal's record at {at} is none of this version")));
-    };
-    let record = Record { ops, blob_at: at + RECORD_HEAD as u64, blob_len: blob as u64 };
-    Ok(Some((number, durable, record, at + total.next_multiple_of(8) as u64)))
-}
-
-fn read_records(
-    file: &impl File,
-    len: u64,
-    key: &Key,
-    stop: &dyn Fn() -> bool,
-    crypto: &mut impl Crypto,
-) -> Result<Vec<Record>, Error> {
-    let (mut records, mut at, mut latest) = (Vec::new(), RECORDS, 0);
-    while at < len && !stop() {
-        match read_record(file, len, at, key, crypto)? {
-            Some((number, _, record, next)) if number > latest => {
-                records.push(record);
-                (at, latest) = (next, number);
-            }
-            _ => break,
-        }
-    }
-    // A record that was torn is the last that matters. If one behind it says that the journal was durable beyond,
-    // this one was durable once.
-    let bad = at;
-    let mut left = (len - at.min(len)).saturating_mul(OVERLAPS);
-    let mut window = vec![0; 1 << 20];
-    while let Some(data) = data_from(file, at, len, stop)? {
-        at = data;
-        let got = read_at(file, &mut window, at)?;
-        if got < 8 {
-            break;
-        }
-        for off in (0..got - 7).step_by(8) {
-            let here = at + off as u64;
-            if window[off..off + 8] != *RECORD_MAGIC {
-                continue;
-            }
-            let Some((number, blob, ops)) = record_head(file, len, here)? else { continue };
-            if number <= latest {
-                continue;
-            }
-            let Some(rest) = left.checked_sub(total(blob, ops)) else {
-                let why = "are more records, one in the other, than crashes leave";
-                return Err(Error::Damaged(format!("the journal's record at {bad}: behind it {why}")));
-            };
-            left = rest;
-            if let Some((_, durable, ..)) = read_record(file, len, here, key, crypto)?
-                && durable > bad
-            {
-                return Err(Error::Damaged(format!("the journal's record at {bad}")));
-            }
-        }
-        at += got as u64 / 8 * 8;
-    }
-    Ok(records)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::ops::parse_ops;
     use super::*;
     use wattlock::{Dispatcher, Runtime};
     use wattlock_core::{Error as Refusal, Item};
 
     use crate::dev::{SimFile, SimStore};
-    use crate::store::{JOURNAL, Store};
+    use crate::store::{JOURNAL, Place, Store};
 
     /// Counts what is authenticated.
     struct Counting(Dispatcher, u64);

@@ -1,0 +1,215 @@
+//! Files made and opened: headers, keys, the table of open files.
+
+use std::sync::{Arc, Mutex, RwLock, Weak};
+
+use wattlock_core::sync::{lock, read, write};
+use wattlock_core::{Algorithm, Data, Key, Kind, Request};
+use wattlock_door::Crypto;
+use zeroize::Zeroizing;
+
+use super::slots::{self, FileKey, Writer};
+use super::state::State;
+use super::{Content, RANGE, SOUND_MAX, Shared};
+use crate::Error;
+use crate::format::{HEADER_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
+use crate::store::{File, Place, Store};
+
+impl<S: Store> Shared<S> {
+    pub(super) fn content(
+        self: &Arc<Self>,
+        place: Place,
+        key: FileKey,
+        state: State<S::File>,
+    ) -> Arc<Content<S>> {
+        Arc::new_cyclic(|this| Content {
+            this: this.clone(),
+            shared: self.clone(),
+            place,
+            key,
+            state: RwLock::new(state),
+            syncing: Mutex::default(),
+        })
+    }
+
+    /// The content of an inode, if it is open.
+    pub(super) fn known(&self, inode: (u64, u64)) -> Option<Arc<Content<S>>> {
+        read(&self.open).get(&inode)?.upgrade()
+    }
+
+    /// Enters a content into the table; returns the one that is there already if another thread was faster.
+    pub(super) fn remember(
+        &self,
+        inode: (u64, u64),
+        content: impl FnOnce() -> Result<Arc<Content<S>>, Error>,
+    ) -> Result<Arc<Content<S>>, Error> {
+        let mut open = write(&self.open);
+        if let Some(there) = open.get(&inode).and_then(Weak::upgrade) {
+            return Ok(there);
+        }
+        let content = content()?;
+        open.insert(inode, Arc::downgrade(&content));
+        Ok(content)
+    }
+
+    /// See [`Contents::open`]. The caller holds the epoch.
+    pub(super) fn open(
+        self: &Arc<Self>,
+        file: S::File,
+        place: Place,
+        crypto: &mut impl Crypto,
+    ) -> Result<Arc<Content<S>>, Error> {
+        let shared = self;
+        let unclean = !read(&shared.unclean).is_empty();
+        let _mending = unclean.then(|| lock(&shared.mending));
+        if let Some(content) = shared.known(place.inode) {
+            if file.writable() && !content.state().file.writable() {
+                content.state_mut().file = Arc::new(file);
+            }
+            return Ok(content);
+        }
+        if unclean && lock(&shared.half_mended).contains(&place.inode) {
+            shared.mend_again(&file)?;
+            lock(&shared.half_mended).remove(&place.inode);
+        }
+        let refused = |error| {
+            lock(&shared.half_mended).insert(place.inode);
+            error
+        };
+        let mut bytes = [0; HEADER_LEN];
+        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
+        let nothing = bytes.iter().all(|byte| *byte == 0) || got < HEADER_LEN;
+        if nothing && unclean {
+            // Its header was never durable, so nothing of it was.
+            shared.make_empty(&file, &place, crypto).map_err(refused)?;
+            file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
+        } else if got < HEADER_LEN {
+            return Err(Error::Damaged("the header is cut".into()));
+        }
+        let mut header = Header::parse(&bytes)?;
+        let key = FileKey::new(&*shared.open_header(&header, crypto)?, crypto)?;
+        if shared.is_unclean(header.id) {
+            header = shared.mend_lazily(&file, &place, header, &key, crypto).map_err(refused)?;
+        }
+        if unclean {
+            let mut sound = lock(&shared.sound);
+            if sound.len() >= SOUND_MAX {
+                sound.clear();
+            }
+            sound.insert(place.inode);
+        }
+        shared.remember(place.inode, || {
+            // In here no other thread opens or closes it: what an earlier opener wrote counts.
+            let stored = file.len().map_err(|error| Error::io("reading a file's length", error))?;
+            let len = shared
+                .geometry
+                .content_len(stored)
+                .ok_or_else(|| Error::Damaged("the end of the file is missing".into()))?;
+            let mut state = State {
+                len,
+                committed: len,
+                physical: stored,
+                sparse: header.flags & SPARSE != 0,
+                ..State::new(file, header.id)
+            };
+            let files = lock(&shared.files);
+            state.reserved = files.ranges.iter().any(|start| header.id.wrapping_sub(*start) < RANGE);
+            if let Some((number, committed)) = files.known.get(&header.id) {
+                state.number = Some(*number);
+                state.committed = *committed;
+                // Whether its record is durable is not known any longer; syncing all of them is.
+                state.known = u64::MAX;
+            } else if state.reserved {
+                state.committed = 0;
+            }
+            drop(files);
+            // An earlier opener may have written without syncing.
+            state.wrote = state.reserved || state.number.is_some();
+            state.floor = shared.slots(state.committed);
+            Ok(shared.content(place, key, state))
+        })
+    }
+
+    /// A new file's key, and the bytes of an empty file.
+    pub(super) fn empty_file(
+        &self,
+        id: u64,
+        crypto: &mut impl Crypto,
+    ) -> Result<(FileKey, [u8; HEADER_LEN + OVERHEAD]), Error> {
+        let mut secret = Zeroizing::new([0; 32]);
+        slots::random(&mut secret[..])?;
+        let header = self.seal_header(id, 0, &secret, crypto)?;
+        let key = FileKey::new(&secret, crypto)?;
+        let mut bytes = [0; HEADER_LEN + OVERHEAD];
+        bytes[..HEADER_LEN].copy_from_slice(&header.encode());
+        let to = &mut bytes[HEADER_LEN..];
+        slots::seal_one(&key, &mut Writer::default(), (0, SlotKind::Data), &[], to, crypto)?;
+        Ok((key, bytes))
+    }
+
+    /// Seals a file's key under the latest volume key.
+    pub(super) fn seal_header(
+        &self,
+        id: u64,
+        flags: u16,
+        secret: &[u8; 32],
+        crypto: &mut impl Crypto,
+    ) -> Result<Header, Error> {
+        let (generation, key) =
+            self.keys.last().ok_or_else(|| Error::Usage("the volume has no key".into()))?;
+        let mut nonce = [0; NONCE_LEN];
+        slots::random(&mut nonce)?;
+        let mut header = Header {
+            chunk_log2: self.geometry.log2(),
+            flags,
+            generation: *generation,
+            id,
+            nonce,
+            sealed: [0; 48],
+        };
+        let mut text = Zeroizing::new(*secret);
+        let tag = key.seal(&nonce, &header.clear(), &mut text[..], crypto)?;
+        header.sealed[..32].copy_from_slice(&text[..]);
+        header.sealed[32..].copy_from_slice(&tag);
+        Ok(header)
+    }
+
+    /// A file's key.
+    pub(super) fn open_header(
+        &self,
+        header: &Header,
+        crypto: &mut impl Crypto,
+    ) -> Result<Zeroizing<[u8; 32]>, Error> {
+        let wrong = || Error::Damaged("the header does not authenticate".into());
+        if header.chunk_log2 != self.geometry.log2() || header.flags & !SPARSE != 0 {
+            return Err(wrong());
+        }
+        let Some((_, key)) = self.keys.iter().find(|(generation, _)| *generation == header.generation) else {
+            let missing = header.generation;
+            return Err(Error::Damaged(format!("the header names key {missing}, which the volume lacks")));
+        };
+        let mut secret = Zeroizing::new([0; 32]);
+        let mut tag = [0; 16];
+        secret.copy_from_slice(&header.sealed[..32]);
+        tag.copy_from_slice(&header.sealed[32..]);
+        if key.open(&header.nonce, &header.clear(), &mut secret[..], tag, crypto)? {
+            Ok(secret)
+        } else {
+            Err(wrong())
+        }
+    }
+}
+
+/// The key of one purpose: HKDF-SHA-256, expand only, of a volume key.
+pub(super) fn purpose(
+    key: &[u8; 32],
+    name: &[u8],
+    crypto: &mut impl Crypto,
+) -> Result<Zeroizing<[u8; 32]>, Error> {
+    let secret = Key::symmetric(Algorithm::Secret, key)?;
+    let mut derived = Zeroizing::new([0; 32]);
+    let info = [b"wattlock fs 1 ", name].concat();
+    let data = Data::Apart { from: &[], to: &mut derived[..] };
+    let mut request = Request { aad: &info, ..Request::new(Kind::HkdfExpandSha256, &secret, data) };
+    crypto.run(&mut request)?;
+    Ok(derived)
+}
