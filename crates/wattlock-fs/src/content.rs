@@ -3,21 +3,29 @@
 //! A [`Content`] is one file's: its length, its keys and its lock. Reads of one file run side by side, writes one
 //! after the other. A read or write of up to a MiB is one batch for the engines and one access to the backing file.
 //!
-//! Rules that keep what was acknowledged through SIGKILL and power cuts:
-//! - J1: a slot with committed bytes is never overwritten before its replacement is durable in the journal.
-//! - J2: slots behind the committed end are written in place. Before the first of them the journal durably knows where
-//!   that end is, unless the file is new: then its id, from a range that the journal knows, says that nothing is
-//!   committed. Slots that were cut are durably gone by then, if a sync has acknowledged something else: they would open.
-//! - J3: a sync makes the file durable if anything was written in place, and the journal.
-//! - J4: a checkpoint copies replacements into place, syncs everything, and empties the journal.
-//! - J5: recovery repeats that, and cuts what was never synced where its slots stop being whole. It may crash and be
-//!   repeated at any point.
+//! What is done to a file is decided by [`ledger`], which does no I/O, and done by [`executor`], which decides nothing.
+//!
+//! Rules that keep what was acknowledged through SIGKILL and power cuts, and what they cannot be passed by:
+//! - J1: a slot with committed bytes is never overwritten before its replacement is durable in the journal
+//!   ([`journal::Durable`](crate::journal::Durable)).
+//! - J2: slots behind the committed end are written in place ([`ledger::InPlace`]). Before the first of them the journal
+//!   durably knows where that end is, unless the file is new: then its id, from a range that the journal knows, says that
+//!   nothing is committed. Slots that were cut are durably gone by then, if a sync has acknowledged something else: they
+//!   would open.
+//! - J3: a sync makes the file durable if anything was written in place, and the journal
+//!   ([`ledger::Request::Sync`], [`ledger::Request::Commit`]).
+//! - J4: a checkpoint copies replacements into place, syncs everything, and empties the journal
+//!   ([`ledger::Ledger::placing`]).
+//! - J5: recovery repeats that, and cuts what was never synced where its slots stop being whole
+//!   ([`ledger::recovering`]). It may crash and be repeated at any point.
 //!
 //! Locks, in this order: files being made, the epoch (shared by everything that writes, exclusive for a checkpoint), a
 //! file's state, the table of files, the journal.
 
 mod epoch;
+mod executor;
 mod holes;
+mod ledger;
 mod opening;
 mod overlay;
 mod reading;
@@ -41,9 +49,9 @@ use crate::journal::Journal;
 use crate::store::{File, JOURNAL, Place, Store};
 use crate::volume::Volume;
 use crate::xaes::XaesKey;
+use ledger::Ledger;
 use opening::purpose;
-use slots::FileKey;
-use state::State;
+use state::{Body, State};
 
 /// Content bytes that one batch seals or opens at most, and one chunk: a MiB at any place is one batch.
 const BATCH: u64 = 1 << 20;
@@ -77,8 +85,26 @@ pub struct Contents<S: Store> {
 /// Open files by device and inode number.
 type Open<S> = HashMap<(u64, u64), Weak<Content<S>>>;
 
-/// A content, and its first and last chunk that are lost.
-type Lost<S> = (Arc<Content<S>>, (u64, u64));
+/// A file, and its first and last chunk that are lost.
+type Lost<S> = (Arc<Body<<S as Store>::File>>, (u64, u64));
+
+/// Files that stay though no opener has them, by device and inode number.
+struct Kept<F> {
+    /// Files that the journal replaces slots of, or that a disk refused: they stay until the next checkpoint.
+    pinned: HashMap<(u64, u64), Arc<Body<F>>>,
+    /// Files with chunks that are lost: they stay until they are whole again or removed.
+    lost: HashMap<(u64, u64), Arc<Body<F>>>,
+}
+
+impl<F> Kept<F> {
+    fn get(&self, inode: (u64, u64)) -> Option<Arc<Body<F>>> {
+        self.pinned.get(&inode).or_else(|| self.lost.get(&inode)).cloned()
+    }
+
+    fn forget(&mut self, inode: (u64, u64)) -> [Option<Arc<Body<F>>>; 2] {
+        [self.pinned.remove(&inode), self.lost.remove(&inode)]
+    }
+}
 
 /// What all files share.
 struct Shared<S: Store> {
@@ -91,10 +117,7 @@ struct Shared<S: Store> {
     /// Shared by everything that writes; exclusive for a checkpoint.
     epoch: RwLock<()>,
     open: RwLock<Open<S>>,
-    /// Contents that the journal replaces slots of: they stay until the next checkpoint.
-    pinned: Mutex<Vec<Arc<Content<S>>>>,
-    /// Contents with chunks that are lost: they stay until they are whole again or removed.
-    lost: Mutex<Vec<Arc<Content<S>>>>,
+    kept: RwLock<Kept<S::File>>,
     files: Mutex<Files>,
     /// First ids of ranges of epochs that did not end well: files with such an id are looked through when opened.
     unclean: RwLock<Vec<u64>>,
@@ -179,8 +202,7 @@ impl<S: Store> Contents<S> {
             creating: RwLock::default(),
             epoch: RwLock::default(),
             open: RwLock::default(),
-            pinned: Mutex::default(),
-            lost: Mutex::default(),
+            kept: RwLock::new(Kept { pinned: HashMap::new(), lost: HashMap::new() }),
             files: Mutex::default(),
             unclean: RwLock::default(),
             mending: Mutex::default(),
@@ -234,8 +256,8 @@ impl<S: Store> Contents<S> {
             // Like a file of an earlier epoch: it is whole, and the journal knows it before it grows.
             file.sync().map_err(|error| Error::io("writing a header", error))?;
         }
-        let state = State { reserved, wrote: reserved, physical: first.len() as u64, ..State::new(file, id) };
-        shared.remember(place.inode, || Ok(shared.content(place, key, state)))
+        let ledger = Ledger::created(shared.geometry, reserved, first.len() as u64);
+        shared.remember(place.inode, || Ok(Body::new(place, id, key, file, ledger)))
     }
 
     /// Opens a file; the same [`Content`] for every opener of one inode. Where an earlier opener's backing file is not
@@ -256,10 +278,8 @@ impl<S: Store> Contents<S> {
     /// The content's length in bytes of a file whose backing file has `stored` bytes: what an open [`Content`] of this
     /// inode says, else the geometry. Reads nothing.
     pub fn len_of(&self, inode: (u64, u64), stored: u64) -> u64 {
-        match self.shared.known(inode) {
-            Some(content) => content.len(),
-            None => self.shared.geometry.content_len_lenient(stored),
-        }
+        let known = self.shared.known_len(inode);
+        known.unwrap_or_else(|| self.shared.geometry.content_len_lenient(stored))
     }
 
     /// Whether [`Contents::len_of`] tells the content's length of an inode that is not open. After an unclean end it
@@ -302,7 +322,9 @@ impl<S: Store> Contents<S> {
     pub fn while_moving<T>(&self, inodes: &[Option<(u64, u64)>], work: impl FnOnce() -> T) -> T {
         let shared = &self.shared;
         let mended = |inode: &Option<(u64, u64)>| {
-            inode.is_some_and(|inode| lock(&shared.sound).contains(&inode) || shared.known(inode).is_some())
+            inode.is_some_and(|inode| {
+                lock(&shared.sound).contains(&inode) || shared.known_len(inode).is_some()
+            })
         };
         if !self.may_be_torn() || inodes.iter().all(mended) {
             return work();
@@ -319,10 +341,12 @@ impl<S: Store> Contents<S> {
         let shared = &self.shared;
         let _mending = self.may_be_torn().then(|| lock(&shared.mending));
         let open = read(&shared.open);
-        match open.get(&inode).and_then(Weak::upgrade) {
-            Some(content) => {
+        let content = open.get(&inode).and_then(Weak::upgrade);
+        let body = content.as_ref().map(|content| content.body.clone());
+        match body.or_else(|| read(&shared.kept).get(inode)) {
+            Some(body) => {
                 drop(open);
-                let _state = content.state_mut();
+                let _state = body.state_mut();
                 work()
             }
             // Whoever opens it now waits until this is done.
@@ -332,7 +356,8 @@ impl<S: Store> Contents<S> {
 
     /// Whether the journal should be brought into place now: it is large, or nothing was written for a while.
     pub fn wants_checkpoint(&self, idle: bool) -> bool {
-        let (used, pinned) = (self.shared.journal.used(), lock(&self.shared.pinned).len());
+        self.shared.forget_removed();
+        let (used, pinned) = (self.shared.journal.used(), read(&self.shared.kept).pinned.len());
         let files = lock(&self.shared.files).known.len();
         let some = used > 0 || pinned > 0 || self.shared.forgot.load(Ordering::SeqCst);
         used > JOURNAL_WANTED || pinned > PINNED_WANTED || files > FILES_WANTED || idle && some
@@ -368,15 +393,6 @@ impl<S: Store> Contents<S> {
     }
 }
 
-impl<S: Store> Drop for Contents<S> {
-    fn drop(&mut self) {
-        // Contents that the journal replaces slots of hold what is shared, and it them.
-        let pinned = std::mem::take(&mut *lock(&self.shared.pinned));
-        let lost = std::mem::take(&mut *lock(&self.shared.lost));
-        drop((pinned, lost));
-    }
-}
-
 /// Why there is no journal to write, with what helps.
 fn journal_refused(error: std::io::Error) -> Error {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
@@ -393,50 +409,47 @@ fn journal_refused(error: std::io::Error) -> Error {
     Error::io("opening the journal", std::io::Error::new(error.kind(), format!("{error}: {why}")))
 }
 
-impl<S: Store> Shared<S> {
-    /// Slots that `committed` bytes have which must not be overwritten. An empty content's slot says nothing.
-    fn slots(&self, committed: u64) -> u64 {
-        if committed == 0 { 0 } else { self.geometry.tail(committed) + 1 }
-    }
-}
-
 /// One open file's content. Shared by threads; concurrent writes of different ranges do not tear.
 pub struct Content<S: Store> {
-    this: Weak<Content<S>>,
     shared: Arc<Shared<S>>,
-    place: Place,
-    key: FileKey,
-    state: RwLock<State<S::File>>,
-    /// Held by a sync: another one must not return before what it waits for is durable.
-    syncing: Mutex<()>,
+    body: Arc<Body<S::File>>,
 }
 
 impl<S: Store> Drop for Content<S> {
     fn drop(&mut self) {
-        let mut open = write(&self.shared.open);
-        // A successor may have taken the place meanwhile.
-        if open.get(&self.place.inode).is_some_and(|entry| entry.strong_count() == 0) {
-            open.remove(&self.place.inode);
+        let inode = self.body.place.inode;
+        {
+            let mut open = write(&self.shared.open);
+            // A successor may have taken the place meanwhile.
+            if open.get(&inode).is_some_and(|entry| entry.strong_count() == 0) {
+                open.remove(&inode);
+            }
         }
+        self.shared.forget_if_removed(&self.body);
     }
 }
 
 impl<S: Store> Content<S> {
     fn state(&self) -> RwLockReadGuard<'_, State<S::File>> {
-        read(&self.state)
+        self.body.state()
     }
 
     fn state_mut(&self) -> RwLockWriteGuard<'_, State<S::File>> {
-        write(&self.state)
+        self.body.state_mut()
     }
 
     fn geometry(&self) -> Geometry {
         self.shared.geometry
     }
 
+    /// It stays until the next checkpoint: only memory knows what the journal has of it, or what a disk refused.
+    fn pin(&self) {
+        write(&self.shared.kept).pinned.insert(self.body.place.inode, self.body.clone());
+    }
+
     /// Length in bytes.
     pub fn len(&self) -> u64 {
-        self.state().len
+        self.state().ledger.len()
     }
 
     /// Whether it has no bytes.

@@ -53,6 +53,22 @@ pub(crate) const RANGES: usize = 54;
 /// A journal is not cut below this many bytes: blocks that exist are synced faster than new ones.
 const KEEP: u64 = 1 << 20;
 
+/// Proof that records up to one are durable: what they replace may be overwritten. Only the journal gives it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Durable(u64);
+
+impl Durable {
+    /// That no record is needed.
+    pub(crate) fn of_nothing() -> Durable {
+        Durable(0)
+    }
+
+    /// Whether this record is durable.
+    pub(crate) fn covers(&self, record: u64) -> bool {
+        record <= self.0
+    }
+}
+
 /// The journal of one volume. Shared by threads.
 pub(crate) struct Journal<F: File> {
     file: F,
@@ -234,16 +250,16 @@ impl<F: File> Journal<F> {
 
     /// Makes all records up to `number` durable. After a sync that failed, those that are not are written again first:
     /// the system takes for written what the disk refused.
-    pub(crate) fn sync(&self, number: u64, crypto: &mut impl Crypto) -> Result<(), Error> {
+    pub(crate) fn sync(&self, number: u64, crypto: &mut impl Crypto) -> Result<Durable, Error> {
         if self.inner().synced >= number {
-            return Ok(());
+            return Ok(Durable(number));
         }
         let _turn = lock(&self.syncing);
         loop {
             let (until, from, end, doubts, trouble) = {
                 let inner = self.inner();
                 if inner.synced >= number {
-                    return Ok(());
+                    return Ok(Durable(number));
                 }
                 (inner.number, inner.synced_end, inner.end, inner.doubts, inner.trouble)
             };
@@ -285,9 +301,15 @@ impl<F: File> Journal<F> {
     }
 
     /// Makes all records durable.
-    pub(crate) fn sync_all(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
+    pub(crate) fn sync_all(&self, crypto: &mut impl Crypto) -> Result<Durable, Error> {
         let number = self.inner().number;
         self.sync(number, crypto)
+    }
+
+    /// Makes what was found durable: a run that was killed may have left its last records in memory.
+    pub(crate) fn sync_found(&self) -> Result<Durable, Error> {
+        self.file.sync().map_err(|error| Error::io("syncing the journal", error))?;
+        Ok(Durable(u64::MAX))
     }
 
     /// When it was written last, where the store knows.

@@ -1,17 +1,16 @@
 //! An epoch of the journal: ranges of ids for new files, the checkpoint that ends it, and what a disk refused meanwhile.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use wattlock_core::sync::{lock, read, write};
 use wattlock_door::Crypto;
 
-use super::overlay::Overlay;
 use super::slots;
-use super::state::{Cut, with_scratch};
-use super::{BATCH, Content, Files, JOURNAL_MOST, Lost, PINNED_MOST, RANGE, Shared};
+use super::state::{Body, with_scratch};
+use super::{Content, Files, JOURNAL_MOST, Lost, PINNED_MOST, RANGE, Shared};
 use crate::Error;
-use crate::format::HEADER_LEN;
 use crate::journal::{Op, Ops, RANGES, RECORD_HEAD};
 use crate::store::{File, Store};
 
@@ -65,62 +64,8 @@ impl<S: Store> Shared<S> {
         read(&self.unclean).iter().any(|start| id.wrapping_sub(*start) < RANGE)
     }
 
-    /// Writes the journal's slots of one file into place.
-    pub(super) fn settle(
-        &self,
-        file: &S::File,
-        overlay: &Overlay,
-        header: Option<u64>,
-        len: u64,
-    ) -> Result<(), Error> {
-        let failed = |error| Error::io("bringing the journal into place", error);
-        let geometry = self.geometry;
-        let times = file.times().map_err(failed)?;
-        let mut buffer = Vec::new();
-        let mut entries = overlay.iter().peekable();
-        while let Some((index, piece)) = entries.next() {
-            let at = geometry.slot_at(index);
-            if let Some(level) = piece.level {
-                let slots = 1_u64 << level;
-                file.punch(at, slots.saturating_mul(geometry.stride())).map_err(failed)?;
-            }
-            let mut bytes = u64::from(piece.len);
-            // Slots that are neighbours in both places go together.
-            let mut next = index + 1;
-            while piece.level.is_none() && bytes < BATCH && bytes == (next - index) * geometry.stride() {
-                match entries.peek() {
-                    Some((there, more))
-                        if *there == next && more.level.is_none() && more.at == piece.at + bytes =>
-                    {
-                        bytes += u64::from(more.len);
-                        next += 1;
-                        entries.next();
-                    }
-                    _ => break,
-                }
-            }
-            buffer.resize(bytes as usize, 0);
-            self.journal.read(&mut buffer, piece.at)?;
-            file.write_at(&buffer, at).map_err(failed)?;
-        }
-        if let Some(at) = header {
-            buffer.resize(HEADER_LEN, 0);
-            self.journal.read(&mut buffer, at)?;
-            file.write_at(&buffer, 0).map_err(failed)?;
-        }
-        let stored = geometry.stored_len(len);
-        if file.len().map_err(failed)? != stored {
-            file.set_len(stored).map_err(failed)?;
-        }
-        if let Some(times) = times {
-            // Another user's file: its content counts more than its time.
-            _ = file.set_times(&times);
-        }
-        Ok(())
-    }
-
-    pub(super) fn checkpoint(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
-        let pinned = !lock(&self.pinned).is_empty();
+    pub(super) fn checkpoint(self: &Arc<Self>, crypto: &mut impl Crypto) -> Result<(), Error> {
+        let pinned = !read(&self.kept).pinned.is_empty();
         if self.journal.used() == 0 && !pinned && !self.forgot.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -133,26 +78,32 @@ impl<S: Store> Shared<S> {
         self.bring_into_place(crypto)
     }
 
-    /// Brings the journal into place and empties it. The caller holds what files being made share, and the epoch, alone.
-    pub(super) fn bring_into_place(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
-        self.journal.sync_all(crypto)?;
+    /// Files that are open or kept.
+    fn bodies(&self) -> Vec<Arc<Body<S::File>>> {
+        let mut bodies: HashMap<_, _> =
+            read(&self.kept).pinned.iter().map(|(inode, body)| (*inode, body.clone())).collect();
         let open: Vec<Arc<Content<S>>> = read(&self.open).values().filter_map(Weak::upgrade).collect();
-        let mut lost = Vec::new();
-        for content in &open {
-            let mut state = content.state_mut();
-            if state.doubt && !state.file.is_removed() {
+        bodies.extend(open.iter().map(|content| (content.body.place.inode, content.body.clone())));
+        bodies.into_values().collect()
+    }
+
+    /// Brings the journal into place and empties it. The caller holds what files being made share, and the epoch, alone.
+    pub(super) fn bring_into_place(self: &Arc<Self>, crypto: &mut impl Crypto) -> Result<(), Error> {
+        let durable = self.journal.sync_all(crypto)?;
+        let (bodies, mut lost) = (self.bodies(), Vec::new());
+        for body in &bodies {
+            let content = Content { shared: self.clone(), body: body.clone() };
+            let mut state = body.state_mut();
+            if state.ledger.is_in_doubt() && !state.file.is_removed() {
                 // What is lost was never acknowledged, and it must not keep what was from its place.
                 let chunks = with_scratch(|scratch| content.write_again(&state, scratch, crypto))?;
-                lost.extend(chunks.map(|chunks| (content.clone(), chunks)));
+                lost.extend(chunks.map(|chunks| (body.clone(), chunks)));
             }
-            if state.overlay.is_empty() && state.header.is_none() {
-                continue;
+            if state.ledger.is_replaced() {
+                let steps = state.ledger.placing(&durable);
+                self.place(&state.file, &body.key, &steps, &durable, crypto)?;
+                state.ledger.placed();
             }
-            let stored = self.geometry.stored_len(state.len);
-            // If it fails half-way the backing file may be as long as that.
-            state.physical = state.physical.max(stored);
-            self.settle(&state.file, &state.overlay, state.header, state.len)?;
-            state.physical = stored;
         }
         if let Err(error) = self.store.sync_all() {
             return Err(self.doubt(error));
@@ -162,67 +113,72 @@ impl<S: Store> Shared<S> {
             self.forgot.store(true, Ordering::SeqCst);
             return Err(error);
         }
-        for content in &open {
-            let mut state = content.state_mut();
-            state.overlay.clear();
-            state.header = None;
-            state.committed = state.len;
-            state.floor = self.slots(state.len);
-            (state.number, state.known, state.touched) = (None, 0, 0);
-            // `wrote` stays: a write that failed in the background is told to the next sync of that file.
-            (state.reserved, state.grown, state.doubt) = (false, 0, false);
-            state.cut = Cut::Durable;
-        }
+        bodies.iter().for_each(|body| body.state_mut().ledger.begin_epoch());
         self.journal.shrink();
-        {
-            let mut files = lock(&self.files);
-            *files = Files::default();
-        }
-        let pinned = std::mem::take(&mut *lock(&self.pinned));
+        *lock(&self.files) = Files::default();
+        let pinned = std::mem::take(&mut write(&self.kept).pinned);
         drop(pinned);
         self.give_up(lost);
         Ok(())
     }
 
     /// Remembers chunks that are lost, and says so: no sync of such a file acknowledges them.
-    pub(super) fn give_up(&self, contents: Vec<Lost<S>>) {
-        for (content, chunks) in &contents {
-            let mut state = content.state_mut();
-            let earlier = state.lost.unwrap_or(*chunks);
-            state.lost = Some((earlier.0.min(chunks.0), earlier.1.max(chunks.1)));
-            drop(state);
-            let path = String::from_utf8_lossy(&content.place.path);
-            let (first, last) = chunks;
+    fn give_up(&self, bodies: Vec<Lost<S>>) {
+        let mut kept = std::mem::take(&mut write(&self.kept).lost);
+        for (body, (first, last)) in bodies {
+            body.state_mut().ledger.lose((first, last));
+            let path = String::from_utf8_lossy(&body.place.path);
             let why = "the disk refused them, and memory has them no longer";
             lock(&self.lines).push(format!("{path}: lost of chunks {first} to {last}: {why}"));
+            kept.insert(body.place.inode, body);
         }
-        let mut kept = std::mem::take(&mut *lock(&self.lost));
-        kept.extend(contents.into_iter().map(|(content, _)| content));
-        let (kept, dropped): (Vec<_>, Vec<_>) = kept.into_iter().partition(|content| {
-            let state = content.state();
-            state.lost.is_some() && !state.file.is_removed()
-        });
-        *lock(&self.lost) = kept;
-        drop(dropped);
+        kept.retain(|_, body| body.state().ledger.lost().is_some() && !body.is_removed());
+        write(&self.kept).lost = kept;
     }
 
     /// A sync of everything failed: of no file is it known whether what was written is durable, and a next sync would not
     /// say.
-    pub(super) fn doubt(&self, error: std::io::Error) -> Error {
+    fn doubt(self: &Arc<Self>, error: std::io::Error) -> Error {
         self.journal.doubt();
-        let open: Vec<Arc<Content<S>>> = read(&self.open).values().filter_map(Weak::upgrade).collect();
-        for content in &open {
+        for body in self.bodies() {
+            let content = Content { shared: self.clone(), body };
             let mut state = content.state_mut();
-            if state.wrote {
+            if state.ledger.wrote() {
                 content.in_doubt(&mut state);
             }
         }
         Error::io("syncing the volume", error)
     }
 
+    /// Forgets what is kept of files whose last name is gone and that no opener has: their room is free at once.
+    pub(super) fn forget_removed(&self) {
+        let kept: Vec<Arc<Body<S::File>>> = {
+            let kept = read(&self.kept);
+            kept.pinned.values().chain(kept.lost.values()).cloned().collect()
+        };
+        for body in kept {
+            self.forget_if_removed(&body);
+        }
+    }
+
+    /// As [`Shared::forget_removed`], for one file.
+    pub(super) fn forget_if_removed(&self, body: &Arc<Body<S::File>>) {
+        let inode = body.place.inode;
+        if read(&self.kept).get(inode).is_none() || !body.is_removed() {
+            return;
+        }
+        // No opener comes meanwhile.
+        let open = write(&self.open);
+        if open.get(&inode).is_none_or(|content| content.strong_count() == 0) {
+            let forgotten = write(&self.kept).forget(inode);
+            drop(open);
+            drop(forgotten);
+        }
+    }
+
     /// If no caller asks for checkpoints, writers do, long after they are wanted.
-    pub(super) fn relieve(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
-        let pinned = lock(&self.pinned).len();
+    pub(super) fn relieve(self: &Arc<Self>, crypto: &mut impl Crypto) -> Result<(), Error> {
+        let pinned = read(&self.kept).pinned.len();
         if self.journal.used() > JOURNAL_MOST || pinned > PINNED_MOST || self.journal.needs_reset() {
             self.checkpoint(crypto)
         } else {
@@ -233,7 +189,7 @@ impl<S: Store> Shared<S> {
     /// Does what takes room. Where there is none it is done again, once, behind a checkpoint: on a small disk the journal
     /// may hold what is missing.
     pub(super) fn in_room<T, C: Crypto>(
-        &self,
+        self: &Arc<Self>,
         crypto: &mut C,
         mut work: impl FnMut(&mut C) -> Result<T, Error>,
     ) -> Result<T, Error> {

@@ -3,13 +3,13 @@
 use wattlock_core::sync::read;
 use wattlock_door::Crypto;
 
-use super::overlay::{Piece, ancestors, runs};
+use super::ledger::Request;
+use super::overlay::ancestors;
 use super::slots;
-use super::state::{Draft, Scratch, State, with_scratch};
+use super::state::{Scratch, State, with_scratch};
 use super::{BATCH, Content, LEAST_HOLE};
 use crate::Error;
-use crate::format::{NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
-use crate::journal::{Op, RECORD_HEAD};
+use crate::format::{NONCE_LEN, OVERHEAD, SlotKind};
 use crate::store::{File, Store};
 
 impl<S: Store> Content<S> {
@@ -23,12 +23,12 @@ impl<S: Store> Content<S> {
         index: u64,
         crypto: &mut impl Crypto,
     ) -> Result<Option<(u64, u64)>, Error> {
-        if let Some((start, piece)) = state.overlay.covering(index) {
+        if let Some((start, piece)) = state.ledger.overlay().covering(index) {
             return Ok(piece.level.map(|level| (start, start + (1 << level))));
         }
         for ancestor in ancestors(index) {
             let mut slot = [0; 64];
-            match state.overlay.get(ancestor) {
+            match state.ledger.overlay().get(ancestor) {
                 // A record here would cover it, or it is data.
                 Some(_) => continue,
                 None => {
@@ -45,7 +45,7 @@ impl<S: Store> Content<S> {
             if slot[..NONCE_LEN].iter().all(|byte| *byte == 0) {
                 continue;
             }
-            if let Some(level) = slots::open_hole(&self.key, ancestor, &slot, crypto)?
+            if let Some(level) = slots::open_hole(&self.body.key, ancestor, &slot, crypto)?
                 && index - ancestor < 1 << level
             {
                 return Ok(Some((ancestor, ancestor + (1 << level))));
@@ -66,19 +66,21 @@ impl<S: Store> Content<S> {
         crypto: &mut impl Crypto,
     ) -> Result<(), Error> {
         let geometry = self.geometry();
-        if len - state.len >= LEAST_HOLE && geometry.tail(len) > geometry.tail(state.len) + 1 {
+        if len - state.ledger.len() >= LEAST_HOLE
+            && geometry.tail(len) > geometry.tail(state.ledger.len()) + 1
+        {
             return self.extend_with_hole(state, len, scratch, crypto);
         }
         // On the heap: as a constant they would be in the file of every program.
-        let zeros = vec![0; (len - state.len).min(1 << 18) as usize];
-        while state.len < len {
-            let piece = (len - state.len).min(zeros.len() as u64) as usize;
-            self.write_batch(state, &zeros[..piece], state.len, scratch, crypto)?;
+        let zeros = vec![0; (len - state.ledger.len()).min(1 << 18) as usize];
+        while state.ledger.len() < len {
+            let piece = (len - state.ledger.len()).min(zeros.len() as u64) as usize;
+            self.write_batch(state, &zeros[..piece], state.ledger.len(), scratch, crypto)?;
         }
         Ok(())
     }
 
-    pub(super) fn extend_with_hole(
+    fn extend_with_hole(
         &self,
         state: &mut State<S::File>,
         len: u64,
@@ -86,85 +88,28 @@ impl<S: Store> Content<S> {
         crypto: &mut impl Crypto,
     ) -> Result<(), Error> {
         let geometry = self.geometry();
-        let (chunk, old, new) = (geometry.chunk() as usize, geometry.tail(state.len), geometry.tail(len));
+        let (old, new) = (geometry.tail(state.ledger.len()), geometry.tail(len));
         // The old last chunk becomes a full one, unless it is empty and so part of the hole.
+        let fill = geometry.within(old, state.ledger.len()) > 0;
         let mut head = std::mem::take(&mut scratch.head);
-        let result = match geometry.within(old, state.len) {
-            0 => Ok(()),
-            _ => self.read_chunk(state, old, &mut head, scratch, crypto),
+        let result = match fill {
+            true => self.read_chunk(state, old, &mut head, scratch, crypto),
+            false => Ok(()),
         };
         scratch.head = head;
         result?;
-        let filled = u64::from(!scratch.head.is_empty());
-        // The backing file's length is tried before anything is promised.
-        self.make_known(state, scratch, crypto)?;
-        let stored = geometry.stored_len(len).max(state.physical);
-        state.file.set_len(stored).map_err(|error| Error::io("extending a file", error))?;
-        let mut record = std::mem::take(&mut scratch.record);
-        let result = (|| {
-            let mut draft = self.draft(state, &mut record);
-            let header = self.draft_sparse(state, &mut draft, &mut record, crypto)?;
-            let number = draft.number;
-            let mut put = |index: u64, plain: &[u8], state: &mut State<S::File>, record: &mut Vec<u8>| {
-                let at = record.len();
-                record.resize(at + plain.len() + OVERHEAD, 0);
-                let last_len = (plain.len() + OVERHEAD) as u32;
-                draft.ops.push(&Op::Put { number, first: index, count: 1, last_len });
-                let to = &mut record[at..];
-                slots::seal_one(&self.key, &mut state.writer, (index, SlotKind::Data), plain, to, crypto)?;
-                Ok::<_, Error>((index, Piece { at: (at - RECORD_HEAD) as u64, len: last_len, level: None }))
-            };
-            let mut entries = Vec::new();
-            if filled > 0 {
-                scratch.head.resize(chunk, 0);
-                entries.push(put(old, &scratch.head, state, &mut record)?);
+        let (full, tail) = (if fill { geometry.stride() as usize } else { 0 }, geometry.within(new, len));
+        scratch.room(full + tail + OVERHEAD);
+        {
+            let (key, writer) = (&self.body.key, &mut state.writer);
+            let (to_old, to_new) = scratch.slots[..full + tail + OVERHEAD].split_at_mut(full);
+            if fill {
+                scratch.head.resize(geometry.chunk() as usize, 0);
+                slots::seal_one(key, writer, (old, SlotKind::Data), &scratch.head, to_old, crypto)?;
             }
-            let tail = vec![0; geometry.within(new, len)];
-            entries.push(put(new, &tail, state, &mut record)?);
-            let holes = runs(old + filled, new);
-            let at = (record.len() - RECORD_HEAD) as u64;
-            self.draft_holes(state, &mut draft, &holes, &mut record, crypto)?;
-            let blob = self.log(state, &draft, &mut record, crypto)?;
-            for (index, piece) in entries {
-                state.overlay.insert(index, Piece { at: blob + piece.at, ..piece });
-            }
-            self.enter_holes(state, &holes, blob + at);
-            if header {
-                state.header = Some(blob);
-                state.sparse = true;
-            }
-            Ok(())
-        })();
-        scratch.record = record;
-        match result {
-            Ok(()) => {
-                state.physical = stored;
-                state.len = len;
-                state.wrote = true;
-                Ok(())
-            }
-            Err(error) => {
-                _ = state.file.set_len(state.physical);
-                Err(error)
-            }
+            slots::seal_one(key, writer, (new, SlotKind::Data), &vec![0; tail], to_new, crypto)?;
         }
-    }
-
-    /// Puts a header with the flag for holes at the beginning of a record, if the file has none yet.
-    pub(super) fn draft_sparse(
-        &self,
-        state: &State<S::File>,
-        draft: &mut Draft,
-        record: &mut Vec<u8>,
-        crypto: &mut impl Crypto,
-    ) -> Result<bool, Error> {
-        if state.sparse {
-            return Ok(false);
-        }
-        let header = self.shared.seal_header(state.id, SPARSE, &self.key.secret(), crypto)?;
-        draft.ops.push(&Op::Header { number: draft.number });
-        record.extend(header.encode());
-        Ok(true)
+        self.carry_out(state, &Request::Extend { len, fill }, scratch, crypto)
     }
 
     /// Makes `len` bytes at `at` zeros, as holes where whole chunks are; the length stays.
@@ -177,7 +122,7 @@ impl<S: Store> Content<S> {
         let mut state = self.state_mut();
         let state = &mut *state;
         let chunk = self.geometry().chunk();
-        let end = at.saturating_add(len).min(state.len);
+        let end = at.saturating_add(len).min(state.ledger.len());
         if at >= end {
             return Ok(());
         }
@@ -192,7 +137,7 @@ impl<S: Store> Content<S> {
     }
 
     /// Makes slots from `first` to before `behind`, all of them full, a hole.
-    pub(super) fn punch(
+    fn punch(
         &self,
         state: &mut State<S::File>,
         first: u64,
@@ -201,7 +146,7 @@ impl<S: Store> Content<S> {
         crypto: &mut impl Crypto,
     ) -> Result<(), Error> {
         let (mut start, mut end) = (first, behind);
-        if state.sparse {
+        if state.ledger.is_sparse() {
             // Runs that begin before or end behind become part of it.
             if let Some((from, _)) = self.run_at(state, first, crypto)? {
                 start = start.min(from);
@@ -210,23 +155,7 @@ impl<S: Store> Content<S> {
                 end = end.max(to);
             }
         }
-        let holes = runs(start, end);
-        let mut record = std::mem::take(&mut scratch.record);
-        let result = (|| {
-            let mut draft = self.draft(state, &mut record);
-            let header = self.draft_sparse(state, &mut draft, &mut record, crypto)?;
-            let at = (record.len() - RECORD_HEAD) as u64;
-            self.draft_holes(state, &mut draft, &holes, &mut record, crypto)?;
-            let blob = self.log(state, &draft, &mut record, crypto)?;
-            self.enter_holes(state, &holes, blob + at);
-            if header {
-                state.header = Some(blob);
-                state.sparse = true;
-            }
-            Ok(())
-        })();
-        scratch.record = record;
-        result
+        self.carry_out(state, &Request::Punch { first: start, behind: end }, scratch, crypto)
     }
 
     /// The first byte at or after `at` that is in a hole (`hole`) or in data; the end counts as a hole. `None` beyond
@@ -241,13 +170,17 @@ impl<S: Store> Content<S> {
             loop {
                 // A batch at a time: writers get their turn between them.
                 let state = self.state();
-                if at >= state.len {
+                if at >= state.ledger.len() {
                     return Ok(None);
                 }
-                let tail = self.geometry().tail(state.len);
-                if !state.sparse || index >= tail {
+                let tail = self.geometry().tail(state.ledger.len());
+                if !state.ledger.is_sparse() || index >= tail {
                     let found = at.max(index.min(tail) * chunk);
-                    return Ok(if hole { Some(state.len) } else { (found < state.len).then_some(found) });
+                    return Ok(if hole {
+                        Some(state.ledger.len())
+                    } else {
+                        (found < state.ledger.len()).then_some(found)
+                    });
                 }
                 let (first, last) = (index, (tail - 1).min(index + BATCH / chunk));
                 // In a hole one slot says where it ends.

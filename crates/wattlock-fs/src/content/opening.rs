@@ -1,52 +1,63 @@
 //! Files made and opened: headers, keys, the table of open files.
 
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
 use wattlock_core::sync::{lock, read, write};
 use wattlock_core::{Algorithm, Data, Key, Kind, Request};
 use wattlock_door::Crypto;
 use zeroize::Zeroizing;
 
+use super::ledger::Ledger;
 use super::slots::{self, FileKey, Writer};
-use super::state::State;
-use super::{Content, RANGE, SOUND_MAX, Shared};
+use super::state::Body;
+use super::{Content, Open, RANGE, SOUND_MAX, Shared};
 use crate::Error;
 use crate::format::{HEADER_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
 use crate::store::{File, Place, Store};
 
 impl<S: Store> Shared<S> {
-    pub(super) fn content(
-        self: &Arc<Self>,
-        place: Place,
-        key: FileKey,
-        state: State<S::File>,
-    ) -> Arc<Content<S>> {
-        Arc::new_cyclic(|this| Content {
-            this: this.clone(),
-            shared: self.clone(),
-            place,
-            key,
-            state: RwLock::new(state),
-            syncing: Mutex::default(),
-        })
+    /// The content of an inode, if it is open or kept.
+    pub(super) fn known(self: &Arc<Self>, inode: (u64, u64)) -> Option<Arc<Content<S>>> {
+        if let Some(content) = read(&self.open).get(&inode).and_then(Weak::upgrade) {
+            return Some(content);
+        }
+        read(&self.kept).get(inode)?;
+        let mut open = write(&self.open);
+        let there = open.get(&inode).and_then(Weak::upgrade);
+        there.or_else(|| self.kept_content(inode, &mut open))
     }
 
-    /// The content of an inode, if it is open.
-    pub(super) fn known(&self, inode: (u64, u64)) -> Option<Arc<Content<S>>> {
-        read(&self.open).get(&inode)?.upgrade()
+    /// The length of the content of an inode, if it is open or kept.
+    pub(super) fn known_len(&self, inode: (u64, u64)) -> Option<u64> {
+        let content = read(&self.open).get(&inode).and_then(Weak::upgrade);
+        let body = match content {
+            Some(content) => content.body.clone(),
+            None => read(&self.kept).get(inode)?,
+        };
+        let len = body.state().ledger.len();
+        Some(len)
+    }
+
+    /// A content for a body that no opener has.
+    fn kept_content(self: &Arc<Self>, inode: (u64, u64), open: &mut Open<S>) -> Option<Arc<Content<S>>> {
+        let body = read(&self.kept).get(inode)?;
+        let content = Arc::new(Content { shared: self.clone(), body });
+        open.insert(inode, Arc::downgrade(&content));
+        Some(content)
     }
 
     /// Enters a content into the table; returns the one that is there already if another thread was faster.
     pub(super) fn remember(
-        &self,
+        self: &Arc<Self>,
         inode: (u64, u64),
-        content: impl FnOnce() -> Result<Arc<Content<S>>, Error>,
+        body: impl FnOnce() -> Result<Arc<Body<S::File>>, Error>,
     ) -> Result<Arc<Content<S>>, Error> {
         let mut open = write(&self.open);
-        if let Some(there) = open.get(&inode).and_then(Weak::upgrade) {
+        let there = open.get(&inode).and_then(Weak::upgrade);
+        if let Some(there) = there.or_else(|| self.kept_content(inode, &mut open)) {
             return Ok(there);
         }
-        let content = content()?;
+        let content = Arc::new(Content { shared: self.clone(), body: body()? });
         open.insert(inode, Arc::downgrade(&content));
         Ok(content)
     }
@@ -62,8 +73,9 @@ impl<S: Store> Shared<S> {
         let unclean = !read(&shared.unclean).is_empty();
         let _mending = unclean.then(|| lock(&shared.mending));
         if let Some(content) = shared.known(place.inode) {
-            if file.writable() && !content.state().file.writable() {
-                content.state_mut().file = Arc::new(file);
+            let body = &content.body;
+            if file.writable() && !body.state().file.writable() {
+                body.state_mut().file = Arc::new(file);
             }
             return Ok(content);
         }
@@ -104,28 +116,13 @@ impl<S: Store> Shared<S> {
                 .geometry
                 .content_len(stored)
                 .ok_or_else(|| Error::Damaged("the end of the file is missing".into()))?;
-            let mut state = State {
-                len,
-                committed: len,
-                physical: stored,
-                sparse: header.flags & SPARSE != 0,
-                ..State::new(file, header.id)
-            };
             let files = lock(&shared.files);
-            state.reserved = files.ranges.iter().any(|start| header.id.wrapping_sub(*start) < RANGE);
-            if let Some((number, committed)) = files.known.get(&header.id) {
-                state.number = Some(*number);
-                state.committed = *committed;
-                // Whether its record is durable is not known any longer; syncing all of them is.
-                state.known = u64::MAX;
-            } else if state.reserved {
-                state.committed = 0;
-            }
+            let known = files.known.get(&header.id).copied();
+            let reserved = files.ranges.iter().any(|start| header.id.wrapping_sub(*start) < RANGE);
             drop(files);
-            // An earlier opener may have written without syncing.
-            state.wrote = state.reserved || state.number.is_some();
-            state.floor = shared.slots(state.committed);
-            Ok(shared.content(place, key, state))
+            let was = (len, stored, header.flags & SPARSE != 0);
+            let ledger = Ledger::opened(shared.geometry, was, known, reserved);
+            Ok(Body::new(place, header.id, key, file, ledger))
         })
     }
 

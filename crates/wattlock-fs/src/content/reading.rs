@@ -34,9 +34,9 @@ impl<S: Store> Content<S> {
         scratch: &mut Scratch,
         crypto: &mut impl Crypto,
     ) -> Result<usize, Error> {
-        let wanted = state.len.saturating_sub(at).min(to.len() as u64) as usize;
+        let wanted = state.ledger.len().saturating_sub(at).min(to.len() as u64) as usize;
         if wanted == 0 {
-            if at == state.len && !to.is_empty() && at.is_multiple_of(self.geometry().chunk()) {
+            if at == state.ledger.len() && !to.is_empty() && at.is_multiple_of(self.geometry().chunk()) {
                 self.read_chunk(state, self.geometry().tail(at), &mut Vec::new(), scratch, crypto)?;
             }
             return Ok(0);
@@ -65,17 +65,17 @@ impl<S: Store> Content<S> {
         let (chunk, stride) = (geometry.chunk(), geometry.stride() as usize);
         let end = at + to.len() as u64;
         // Behind a last chunk that is full there is an empty slot, which says that this is the end.
-        let last = if end == state.len { geometry.tail(end) } else { (end - 1) / chunk };
+        let last = if end == state.ledger.len() { geometry.tail(end) } else { (end - 1) / chunk };
         let first = at / chunk;
         let stored = self.fetch(state, first, last, scratch)?;
-        if !state.sparse {
+        if !state.ledger.is_sparse() {
             return self.open_slots(state, (first, last), (to, at), (0, stored), scratch, crypto);
         }
         let mut index = first;
         while index <= last {
             let slot = |index: u64| (index - first) as usize * stride;
             let hole = |index: u64, scratch: &Scratch| {
-                index < geometry.tail(state.len) && slots::may_be_hole(&scratch.slots[slot(index)..])
+                index < geometry.tail(state.ledger.len()) && slots::may_be_hole(&scratch.slots[slot(index)..])
             };
             let from = (index * chunk).max(at);
             if hole(index, scratch) {
@@ -123,7 +123,7 @@ impl<S: Store> Content<S> {
         // buffer.
         let (skip, last_data) = ((at - first * chunk) as usize, end.saturating_sub(1).max(at) / chunk);
         let (first_len, last_len) =
-            (geometry.within(first, state.len), geometry.within(last_data, state.len));
+            (geometry.within(first, state.ledger.len()), geometry.within(last_data, state.ledger.len()));
         let ends = (end - last_data * chunk) as usize;
         let head_partial = skip > 0 || (first == last_data && ends < last_len);
         let tail_partial = last_data > first && ends < last_len;
@@ -135,7 +135,7 @@ impl<S: Store> Content<S> {
         let (to_middle, to_tail) = rest.split_at_mut(rest.len() - tail_takes);
         let mut pieces: [&mut [u8]; 3] = [&mut head[..], to_middle, &mut tail[..]];
         debug_assert!(last == last_data || last == last_data + 1);
-        slots::open(&self.key, geometry, first, &mut slots[from..until], &mut pieces, crypto)?;
+        slots::open(&self.body.key, geometry, first, &mut slots[from..until], &mut pieces, crypto)?;
         to_head.copy_from_slice(&head[skip.min(head.len())..][..head_takes]);
         to_tail.copy_from_slice(&tail[..tail_takes]);
         Ok(())
@@ -152,23 +152,27 @@ impl<S: Store> Content<S> {
     ) -> Result<usize, Error> {
         let (geometry, stride) = (self.geometry(), self.geometry().stride() as usize);
         let from = geometry.slot_at(first);
-        let len = (geometry.slot_at(last) - from) as usize + geometry.within(last, state.len) + OVERHEAD;
+        let len =
+            (geometry.slot_at(last) - from) as usize + geometry.within(last, state.ledger.len()) + OVERHEAD;
         scratch.room(len);
         let all = &mut scratch.slots[..len];
-        let replaced =
-            if state.overlay.is_empty() { 0 } else { state.overlay.range(first, last).count() as u64 };
+        let replaced = if state.ledger.overlay().is_empty() {
+            0
+        } else {
+            state.ledger.overlay().range(first, last).count() as u64
+        };
         if replaced <= last - first {
             let got = state.file.read_at(all, from).map_err(|error| Error::io("reading a file", error))?;
             all[got..].fill(0);
         }
-        if state.overlay.is_empty() {
+        if state.ledger.overlay().is_empty() {
             return Ok(len);
         }
-        if let Some((start, Piece { level: Some(level), .. })) = state.overlay.covering(first) {
+        if let Some((start, Piece { level: Some(level), .. })) = state.ledger.overlay().covering(first) {
             let until = (start + (1 << level)).min(last + 1) - first;
             all[..(until as usize * stride).min(len)].fill(0);
         }
-        for (index, piece) in state.overlay.range(first, last) {
+        for (index, piece) in state.ledger.overlay().range(first, last) {
             let at = (index - first) as usize * stride;
             let room = stride.min(len - at);
             match piece.level {
@@ -197,12 +201,15 @@ impl<S: Store> Content<S> {
         let geometry = self.geometry();
         let stored = self.fetch(state, index, index, scratch)?;
         to.clear();
-        to.resize(geometry.within(index, state.len), 0);
-        if state.sparse && index < geometry.tail(state.len) && slots::may_be_hole(&scratch.slots[..stored]) {
+        to.resize(geometry.within(index, state.ledger.len()), 0);
+        if state.ledger.is_sparse()
+            && index < geometry.tail(state.ledger.len())
+            && slots::may_be_hole(&scratch.slots[..stored])
+        {
             let run = self.run_at(state, index, crypto)?;
             return run.map(|_| ()).ok_or_else(|| Error::Damaged(format!("chunk {index}")));
         }
         let mut pieces: [&mut [u8]; 3] = [&mut to[..], &mut [], &mut []];
-        slots::open(&self.key, geometry, index, &mut scratch.slots[..stored], &mut pieces, crypto)
+        slots::open(&self.body.key, geometry, index, &mut scratch.slots[..stored], &mut pieces, crypto)
     }
 }

@@ -46,8 +46,35 @@ impl<S: Store> Shared<S> {
         for record in found.records {
             said.hear(record, self.geometry)?;
         }
+        let mut ranges = [&found.ranges[..], &said.ranges].concat();
+        if worked {
+            self.repeat(said.files, &ranges, &mut lines, stop, crypto)?;
+        }
+        if ranges.len() >= RANGES {
+            self.look_at_all(&mut ranges, &mut lines, stop, crypto)?;
+        }
+        if found.fresh {
+            // Both heads are written before the first record: one that is missing later was removed.
+            self.journal.reset(&ranges, crypto)?;
+        }
+        self.journal.reset(&ranges, crypto)?;
+        *write(&self.unclean) = ranges;
+        Ok(lines)
+    }
+
+    /// Brings into place what records say of files.
+    fn repeat(
+        self: &Arc<Self>,
+        files: Vec<Lost>,
+        ranges: &[u64],
+        lines: &mut Vec<String>,
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<(), Error> {
         let (mut mended, written) = (Vec::new(), self.journal.written()?);
-        let wrong = self.each_known(said.files, stop, &mut |file, place, lost: Lost| {
+        // Records that only memory has are no replacement for what they overwrite.
+        let durable = self.journal.sync_found()?;
+        let wrong = self.each_known(files, stop, &mut |file, place, mut lost: Lost| {
             let Some((_, key)) = self.header_of(file, lost.id, crypto)? else { return Ok(Some(lost)) };
             if place.inode.1 != lost.place.inode.1 && is_newer(file, written)? {
                 let path = String::from_utf8_lossy(&place.path);
@@ -56,7 +83,7 @@ impl<S: Store> Shared<S> {
                      moment, else remove it"
                 )));
             }
-            if let Some(len) = self.mend(file, &key, lost.committed, lost.overlay, lost.header, crypto)? {
+            if let Some(len) = self.mend(file, &key, &mut lost, &durable, crypto)? {
                 let path = String::from_utf8_lossy(&place.path);
                 lines.push(format!("{path}: kept {len} bytes; what followed had not been synced"));
             }
@@ -67,39 +94,35 @@ impl<S: Store> Shared<S> {
             let path = String::from_utf8_lossy(&lost.place.path);
             lines.push(format!("{path}: is not the file that the journal knows, left as it is"));
         }
-        let mut ranges = [&found.ranges[..], &said.ranges].concat();
-        if worked {
-            let synced = |error| Error::io("syncing the volume", error);
-            self.store.sync_all().map_err(synced)?;
-            mended.retain(|(_, id)| ranges.iter().any(|start| id.wrapping_sub(*start) < RANGE));
-            self.each(mended, stop, &mut |file, _, id| match self.header_of(file, id, crypto)? {
-                Some((header, key)) => self.rename_id(file, &header, &ranges, &key, crypto).map(|_| ()),
-                None => Ok(()),
-            })?;
-            self.store.sync_all().map_err(synced)?;
+        let synced = |error| Error::io("syncing the volume", error);
+        self.store.sync_all().map_err(synced)?;
+        mended.retain(|(_, id)| ranges.iter().any(|start| id.wrapping_sub(*start) < RANGE));
+        self.each(mended, stop, &mut |file, _, id| match self.header_of(file, id, crypto)? {
+            Some((header, key)) => self.rename_id(file, &header, ranges, &key, crypto).map(|_| ()),
+            None => Ok(()),
+        })?;
+        self.store.sync_all().map_err(synced)
+    }
+
+    /// The journal's head has no room for more ranges: all files are looked at, and none is forgotten.
+    fn look_at_all(
+        self: &Arc<Self>,
+        ranges: &mut Vec<u64>,
+        lines: &mut Vec<String>,
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<(), Error> {
+        *write(&self.unclean) = ranges.clone();
+        if self.look_through(true, stop, crypto)? {
+            ranges.clear();
+        } else if stop() {
+            return Err(wattlock_door::Error::Interrupted.into());
         }
-        if ranges.len() >= RANGES {
-            // The journal's head has no room for more: now all files are looked at, and none is forgotten.
-            *write(&self.unclean) = ranges.clone();
-            if self.look_through(true, stop, crypto)? {
-                ranges.clear();
-            } else if stop() {
-                return Err(wattlock_door::Error::Interrupted.into());
-            }
-            lines.append(&mut lock(&self.lines));
-            if ranges.len() > RANGES {
-                // Only an earlier version's journal has so many.
-                lines.push(
-                    "torn files may stay so: too many unclean ends before all could be looked at".into(),
-                );
-            }
+        lines.append(&mut lock(&self.lines));
+        if ranges.len() > RANGES {
+            // Only an earlier version's journal has so many.
+            lines.push("torn files may stay so: too many unclean ends before all could be looked at".into());
         }
-        if found.fresh {
-            // Both heads are written before the first record: one that is missing later was removed.
-            self.journal.reset(&ranges, crypto)?;
-        }
-        self.journal.reset(&ranges, crypto)?;
-        *write(&self.unclean) = ranges;
-        Ok(lines)
+        Ok(())
     }
 }

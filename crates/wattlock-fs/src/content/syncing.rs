@@ -4,23 +4,20 @@ use wattlock_core::sync::{lock, read};
 use wattlock_door::Crypto;
 use zeroize::Zeroize;
 
+use super::ledger::{Request, Step, Until};
 use super::slots;
-use super::state::{Cut, Mark, Scratch, State, with_scratch};
+use super::state::{Scratch, State, with_scratch};
 use super::{BATCH, Content, EIO};
 use crate::Error;
 use crate::format::{OVERHEAD, SPARSE};
-use crate::journal::Op;
 use crate::store::{File, Store};
 
 impl<S: Store> Content<S> {
     /// What was written in place since the last good sync may be in memory only.
     pub(super) fn in_doubt(&self, state: &mut State<S::File>) {
-        state.wrote = true;
-        if !std::mem::replace(&mut state.doubt, true)
-            && let Some(this) = self.this.upgrade()
-        {
+        if state.ledger.in_doubt() {
             // It is not forgotten before it is written again.
-            lock(&self.shared.pinned).push(this);
+            self.pin();
         }
     }
 
@@ -33,21 +30,21 @@ impl<S: Store> Content<S> {
         crypto: &mut impl Crypto,
     ) -> Result<Option<(u64, u64)>, Error> {
         let geometry = self.geometry();
-        if state.committed == 0 && state.header.is_none() {
-            let flags = if state.sparse { SPARSE } else { 0 };
-            let header = self.shared.seal_header(state.id, flags, &self.key.secret(), crypto)?;
+        if state.ledger.needs_header() {
+            let flags = if state.ledger.is_sparse() { SPARSE } else { 0 };
+            let header = self.shared.seal_header(self.body.id, flags, &self.body.key.secret(), crypto)?;
             let failed = |error| Error::io("writing a file again", error);
             state.file.write_at(&header.encode(), 0).map_err(failed)?;
         }
-        let (mut index, tail) = (self.shared.slots(state.committed), geometry.tail(state.len));
+        let (mut index, tail) = (state.ledger.behind_committed(), geometry.tail(state.ledger.len()));
         // Slots below `single` go one by one.
         let (mut lost, mut single) = (None, 0);
         while index <= tail {
-            if let Some((start, piece)) = state.overlay.covering(index) {
+            if let Some((start, piece)) = state.ledger.overlay().covering(index) {
                 index = start + piece.level.map_or(1, |level| 1 << level);
                 continue;
             }
-            let next = state.overlay.range(index, tail).next().map_or(tail + 1, |(next, _)| next);
+            let next = state.ledger.overlay().range(index, tail).next().map_or(tail + 1, |(next, _)| next);
             let most = if index < single { index } else { index + BATCH / geometry.chunk() };
             let last = (next - 1).min(most);
             match self.write_slots_again(state, index, last, scratch, crypto) {
@@ -88,7 +85,7 @@ impl<S: Store> Content<S> {
         plain.resize(stored - (stored.div_ceil(stride)) * OVERHEAD, 0);
         let mut pieces: [&mut [u8]; 3] = [&mut plain[..], &mut [], &mut []];
         let opened =
-            slots::open(&self.key, geometry, first, &mut scratch.slots[..stored], &mut pieces, crypto);
+            slots::open(&self.body.key, geometry, first, &mut scratch.slots[..stored], &mut pieces, crypto);
         scratch.head = plain;
         opened?;
         let written = state.file.write_at(&scratch.old, geometry.slot_at(first));
@@ -102,15 +99,15 @@ impl<S: Store> Content<S> {
         state: &mut State<S::File>,
         crypto: &mut impl Crypto,
     ) -> Result<(), Error> {
-        let Some((first, last)) = state.lost else { return Ok(()) };
-        let (mut plain, tail) = (Vec::new(), self.geometry().tail(state.len));
+        let Some((first, last)) = state.ledger.lost() else { return Ok(()) };
+        let (mut plain, tail) = (Vec::new(), self.geometry().tail(state.ledger.len()));
         let whole = with_scratch(|scratch| {
             (first..=last.min(tail))
                 .try_for_each(|index| self.read_chunk(state, index, &mut plain, scratch, crypto))
         });
         plain.zeroize();
         whole?;
-        state.lost = None;
+        state.ledger.found_again();
         Ok(())
     }
 
@@ -120,74 +117,49 @@ impl<S: Store> Content<S> {
     /// [`Error::Io`].
     pub fn sync(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
         let _epoch = read(&self.shared.epoch);
-        let _syncing = lock(&self.syncing);
-        let (file, wrote, mark) = {
+        let _syncing = lock(&self.body.syncing);
+        let (file, steps) = {
             let mut state = self.state_mut();
-            if state.doubt
+            if state.ledger.is_in_doubt()
                 && let Some((first, _)) = with_scratch(|scratch| self.write_again(&state, scratch, crypto))?
             {
                 return Err(Error::Damaged(format!("chunk {first}")));
             }
             self.refuse_lost(&mut state, crypto)?;
-            let wrote = std::mem::take(&mut state.wrote);
-            if wrote {
-                // What is about to be committed is not overwritten from here on.
-                state.floor = state.floor.max(self.shared.slots(state.len));
-            }
-            state.grown = 0;
-            if state.cut == Cut::Fresh {
-                state.cut = Cut::Outdated;
-            }
-            let mark = Mark { len: state.len, touched: state.touched, cuts: state.cuts };
-            (state.file.clone(), wrote, mark)
+            (state.file.clone(), state.ledger.plan(&Request::Sync))
         };
-        if wrote && let Err(error) = file.sync() {
-            self.in_doubt(&mut self.state_mut());
-            return Err(Error::io("syncing a file", error));
+        let synced = self.sync_beside_writers(&file, &steps, crypto).and_then(|()| {
+            let mut state = self.state_mut();
+            with_scratch(|scratch| self.carry_out(&mut state, &Request::Commit, scratch, crypto))
+        });
+        if synced.is_err() {
+            self.state_mut().ledger.sync_failed();
         }
-        let committed = self.commit(wrote, &mark, crypto);
-        if wrote && committed.is_err() {
-            // It is not forgotten that the end is still to be committed.
-            self.state_mut().wrote = true;
-        }
-        committed
+        synced
     }
 
-    /// Makes the journal durable, and lets it say up to where the file is, if that was synced.
-    pub(super) fn commit(&self, wrote: bool, mark: &Mark, crypto: &mut impl Crypto) -> Result<(), Error> {
-        self.shared.journal.sync(mark.touched, crypto)?;
-        if !wrote {
-            return Ok(());
+    /// The steps of a sync, which block: nobody waits for them to read or write.
+    fn sync_beside_writers(
+        &self,
+        file: &S::File,
+        steps: &[Step],
+        crypto: &mut impl Crypto,
+    ) -> Result<(), Error> {
+        for step in steps {
+            match step {
+                Step::SyncJournal(Until::Record(record)) => _ = self.shared.journal.sync(*record, crypto)?,
+                Step::SyncFile => {
+                    if let Err(error) = file.sync() {
+                        self.in_doubt(&mut self.state_mut());
+                        return Err(Error::io("syncing a file", error));
+                    }
+                }
+                // Of a file's own state only its lock decides.
+                Step::SyncJournal(_) | Step::Log(_) | Step::Write(_) | Step::Resize(_) => {
+                    return Err(Error::io("syncing a file", rustix::io::Errno::INVAL));
+                }
+            }
         }
-        let mut state = self.state_mut();
-        state.doubt = false;
-        if state.cuts != mark.cuts {
-            // What was cut and grew again meanwhile may rest on records that are not durable yet.
-            let touched = state.touched;
-            drop(state);
-            return self.shared.journal.sync(touched, crypto);
-        }
-        if state.physical <= self.geometry().stored_len(state.len) {
-            state.cut = Cut::Durable;
-        }
-        if mark.len <= state.committed {
-            return Ok(());
-        }
-        with_scratch(|scratch| {
-            let mut draft = self.draft(&state, &mut scratch.record);
-            draft.ops.push(&Op::Commit { number: draft.number, len: mark.len });
-            self.log(&mut state, &draft, &mut scratch.record, crypto)
-        })?;
-        state.committed = mark.len;
-        state.known = state.touched;
-        if let Some((_, committed)) = lock(&self.shared.files).known.get_mut(&state.id) {
-            *committed = mark.len;
-        }
-        // The file is durable, and its tags say up to where: the record need not be, before the file grows. If it has
-        // grown meanwhile, its length says nothing any longer of where a last short slot ended.
-        match state.wrote {
-            true => self.shared.journal.sync(state.known, crypto),
-            false => Ok(()),
-        }
+        Ok(())
     }
 }

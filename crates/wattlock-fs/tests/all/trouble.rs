@@ -685,3 +685,40 @@ fn finding_a_hole_behind_much_data_reads_seldom_and_lets_writers_through() {
     assert_eq!(content.seek(20 << 20, false, &mut crypto).unwrap(), None);
     assert_eq!(content.seek((16 << 20) - 5, false, &mut crypto).unwrap(), Some((16 << 20) - 5));
 }
+
+/// What was written last before a kill may be in memory only, records of the journal included.
+#[test]
+fn power_that_is_lost_while_a_killed_run_is_made_up_for_tears_nothing() {
+    let mut crypto = crypto();
+    let store = SimStore::default();
+    let contents = start(&store, &mut crypto);
+    let (file, place) = store.create("file");
+    let content = contents.create(file, place, &mut crypto).unwrap();
+    let old = pattern(20_000, 1);
+    content.write(&old, 0, &mut crypto).unwrap();
+    contents.checkpoint(&mut crypto).unwrap();
+    let new = pattern(9000, 2);
+    content.write(&new, 4096, &mut crypto).unwrap();
+    drop((content, contents));
+    let from = store.operations();
+    drop(start(&store, &mut crypto));
+    for operations in from..=store.operations() {
+        for seed in 0..200_u64 {
+            let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let crashed = store.crash(operations, &mut |below| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (random >> 33) as usize % below
+            });
+            let contents = start(&crashed, &mut crypto);
+            let (file, place) = crashed.open("file").unwrap();
+            let got = whole(&contents.open(file, place, &mut crypto).unwrap(), &mut crypto);
+            let mut both = old.clone();
+            both[4096..13_096].copy_from_slice(&new);
+            assert_eq!(got.len(), old.len(), "after {operations}, seed {seed}");
+            for (at, chunk) in got.chunks(4096).enumerate().map(|(index, chunk)| (index * 4096, chunk)) {
+                let of = |bytes: &[u8]| bytes[at..at + chunk.len()] == *chunk;
+                assert!(of(&old) || of(&both), "after {operations}, seed {seed}: chunk at {at}");
+            }
+        }
+    }
+}

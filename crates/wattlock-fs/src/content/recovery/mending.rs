@@ -3,12 +3,14 @@
 use wattlock_core::sync::lock;
 use wattlock_door::Crypto;
 
-use super::said::slots_end;
+use super::said::{Lost, slots_end};
 use crate::Error;
+use crate::content::ledger;
 use crate::content::overlay::Overlay;
-use crate::content::slots::{self, FileKey, Writer};
+use crate::content::slots::{self, FileKey};
 use crate::content::{RANGE, Shared};
-use crate::format::{HEADER_LEN, Header, OVERHEAD, SlotKind};
+use crate::format::{HEADER_LEN, Header, OVERHEAD};
+use crate::journal::Durable;
 use crate::store::{File, Place, Store};
 
 impl<S: Store> Shared<S> {
@@ -38,26 +40,18 @@ impl<S: Store> Shared<S> {
         &self,
         file: &S::File,
         key: &FileKey,
-        committed: u64,
-        mut overlay: Overlay,
-        header: Option<u64>,
+        lost: &mut Lost,
+        durable: &Durable,
         crypto: &mut impl Crypto,
     ) -> Result<Option<u64>, Error> {
-        let failed = |error| Error::io("mending a file", error);
-        let stored = file.len().map_err(failed)?;
-        let (len, open_end) = self.whole(file, key, committed, &overlay, stored, crypto)?;
-        let tail = self.geometry.tail(len);
-        overlay.cut(tail + 1);
-        let replaced = !overlay.is_empty();
-        if open_end {
-            let mut slot = [0; OVERHEAD];
-            slots::seal_one(key, &mut Writer::default(), (tail, SlotKind::Data), &[], &mut slot, crypto)?;
-            file.write_at(&slot, self.geometry.slot_at(tail)).map_err(failed)?;
+        let stored = file.len().map_err(|error| Error::io("mending a file", error))?;
+        let (len, open_end) = self.whole(file, key, lost.committed, &lost.overlay, stored, crypto)?;
+        lost.overlay.cut(self.geometry.tail(len) + 1);
+        let steps = ledger::recovering(self.geometry, &lost.overlay, lost.header, stored, (len, open_end));
+        if !steps.is_empty() {
+            self.place(file, key, &steps, durable, crypto)?;
         }
-        if replaced || open_end || header.is_some() || stored != self.geometry.stored_len(len) {
-            self.settle(file, &overlay, header, len)?;
-        }
-        let cut = open_end || !replaced && stored != self.geometry.stored_len(len);
+        let cut = open_end || lost.overlay.is_empty() && stored != self.geometry.stored_len(len);
         Ok(cut.then_some(len))
     }
 
@@ -156,7 +150,8 @@ impl<S: Store> Shared<S> {
         crypto: &mut impl Crypto,
     ) -> Result<Header, Error> {
         self.writable(file, |file| {
-            if let Some(len) = self.mend(file, key, 0, Overlay::default(), None, crypto)? {
+            let mut lost = Lost::unknown(header.id, place.clone());
+            if let Some(len) = self.mend(file, key, &mut lost, &Durable::of_nothing(), crypto)? {
                 let path = String::from_utf8_lossy(&place.path);
                 let line = format!("{path}: kept {len} bytes; what followed had not been synced");
                 lock(&self.lines).push(line);

@@ -19,6 +19,13 @@ pub(super) struct Lost {
     pub(super) stranger: bool,
 }
 
+impl Lost {
+    /// A file of which nothing is known: what opens of it is kept.
+    pub(super) fn unknown(id: u64, place: Place) -> Lost {
+        Lost { id, place, committed: 0, overlay: Overlay::default(), header: None, stranger: false }
+    }
+}
+
 /// Files that a journal names, and ranges of ids that it reserved.
 #[derive(Default)]
 pub(super) struct Said {
@@ -50,11 +57,7 @@ impl Said {
                     self.by_number.insert(number, index);
                     match self.files.get_mut(index) {
                         Some(file) => (file.place, file.committed) = (place, committed),
-                        None => {
-                            let overlay = Overlay::default();
-                            let (header, stranger) = (None, false);
-                            self.files.push(Lost { id, place, committed, overlay, header, stranger });
-                        }
+                        None => self.files.push(Lost { committed, ..Lost::unknown(id, place) }),
                     }
                 }
                 Op::Put { number, first, count, last_len } => {
