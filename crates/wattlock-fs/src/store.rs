@@ -1,7 +1,7 @@
 //! The store beneath file contents: files that are read, written and synced at positions. Real folders implement it,
 //! and so does a simulated store whose writes can be cut by a crash at any moment.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +10,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{
-    AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec, Timestamps,
+    AtFlags, Dir, DirEntry, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec,
+    Timestamps,
 };
 use rustix::io::Errno;
 
@@ -244,6 +245,49 @@ fn is_inode(file: &OwnedFd, inode: (u64, u64)) -> io::Result<bool> {
     Ok(stat.st_ino == inode.1 && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
+/// Opens a folder in a folder, for its entries.
+fn open_entries(parent: &OwnedFd, name: &CStr, device: u64) -> rustix::io::Result<(Rc<OwnedFd>, Dir)> {
+    let path_only = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let open = || rustix::fs::openat(parent, name, path_only, Mode::empty());
+    let folder = granted(parent, Mode::XUSR, open)?;
+    // What is mounted here hides what the volume has.
+    if rustix::fs::fstat(&folder)?.st_dev != device {
+        return Err(Errno::XDEV);
+    }
+    let entries = granted(&folder, Mode::RUSR | Mode::XUSR, || {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        Dir::new(rustix::fs::openat(&folder, c".", flags, Mode::empty())?)
+    })?;
+    Ok((Rc::new(folder), entries))
+}
+
+/// Opens an entry as what it is called, and no more.
+fn name_only(folder: &OwnedFd, name: &CStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    granted(folder, Mode::XUSR, || rustix::fs::openat(folder, name, flags, Mode::empty()))
+}
+
+/// What an entry is.
+fn kind_of(folder: &OwnedFd, entry: &DirEntry) -> rustix::io::Result<FileType> {
+    match entry.file_type() {
+        FileType::Unknown => {
+            let stat = rustix::fs::fstat(name_only(folder, entry.file_name())?)?;
+            Ok(FileType::from_raw_mode(stat.st_mode))
+        }
+        kind => Ok(kind),
+    }
+}
+
+/// Opens an entry that is a file with this inode.
+fn open_entry(folder: &OwnedFd, name: &CStr, inode: (u64, u64), write: bool) -> io::Result<std::fs::File> {
+    let named = name_only(folder, name)?;
+    match is_inode(&named, inode)? {
+        true => Ok(open_named(&named, write)?.into()),
+        // Another file has the name by now.
+        false => Err(Errno::NOENT.into()),
+    }
+}
+
 impl Store for FolderStore {
     type File = std::fs::File;
 
@@ -284,7 +328,6 @@ impl Store for FolderStore {
         wanted: &mut dyn FnMut(u64) -> bool,
         found: &mut dyn FnMut(Place, io::Result<std::fs::File>) -> bool,
     ) {
-        let folder = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let root = self.root.try_clone();
         let root = root.and_then(|root| Ok((rustix::fs::fstat(&root)?.st_dev, Rc::new(root))));
         let (device, root) = match root {
@@ -297,19 +340,7 @@ impl Store for FolderStore {
         // Folders that wait keep open only the folder that they are in: as many descriptors as the tree is deep.
         let mut waiting = vec![(root, c".".to_owned(), Vec::new())];
         while let Some((parent, name, path)) = waiting.pop() {
-            let open = || rustix::fs::openat(&*parent, &*name, folder, Mode::empty());
-            let opened = granted(&parent, Mode::XUSR, open).and_then(|folder| {
-                // What is mounted here hides what the volume has.
-                if rustix::fs::fstat(&folder)?.st_dev != device {
-                    return Err(Errno::XDEV);
-                }
-                let entries = granted(&folder, Mode::RUSR | Mode::XUSR, || {
-                    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-                    Dir::new(rustix::fs::openat(&folder, c".", flags, Mode::empty())?)
-                })?;
-                Ok((Rc::new(folder), entries))
-            });
-            let (folder, entries) = match opened {
+            let (folder, entries) = match open_entries(&parent, &name, device) {
                 Ok(opened) => opened,
                 Err(error) if found(Place { inode: (device, 0), path }, Err(error.into())) => continue,
                 Err(_) => return,
@@ -333,29 +364,13 @@ impl Store for FolderStore {
                     false => [&path[..], b"/", name.to_bytes()].concat(),
                 };
                 let inode = (device, entry.ino());
-                let name_only = || {
-                    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-                    granted(&folder, Mode::XUSR, || rustix::fs::openat(&*folder, name, flags, Mode::empty()))
-                };
-                let kind = match entry.file_type() {
-                    FileType::Unknown => name_only()
-                        .and_then(rustix::fs::fstat)
-                        .map(|stat| FileType::from_raw_mode(stat.st_mode)),
-                    kind => Ok(kind),
-                };
-                let file = match kind {
+                let file = match kind_of(&folder, &entry) {
                     Ok(FileType::Directory) => {
                         waiting.push((folder.clone(), name.to_owned(), path));
                         continue;
                     }
                     Ok(FileType::RegularFile) if !is_ours(name.to_bytes()) && wanted(inode.1) => {
-                        name_only().map_err(io::Error::from).and_then(|named| {
-                            match is_inode(&named, inode)? {
-                                true => Ok(open_named(&named, write)?.into()),
-                                // Another file has the name by now.
-                                false => Err(Errno::NOENT.into()),
-                            }
-                        })
+                        open_entry(&folder, name, inode, write)
                     }
                     Ok(_) => continue,
                     Err(error) => Err(error.into()),

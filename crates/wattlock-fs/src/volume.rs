@@ -235,17 +235,8 @@ impl Volume {
                 "names" if names.is_none() => names = Some(NameMode::from_word(rest).ok_or_else(bad)?),
                 "secret" if secret.is_none() => secret = Some(unhex::<32>(rest).ok_or_else(bad)?),
                 "opener" => {
-                    let (name, rest) = rest.split_once(' ').ok_or_else(bad)?;
-                    let locked = rest.strip_prefix("passphrase ");
-                    let (passphrase, recipient) = (locked.is_some(), locked.unwrap_or(rest));
-                    if !known.insert(name) || !is_name(name) || recipient.is_empty() {
-                        return Err(bad());
-                    }
-                    openers.push(Opener {
-                        name: name.to_owned(),
-                        passphrase,
-                        recipient: recipient.to_owned(),
-                    });
+                    let opener = parse_opener(rest).filter(|opener| known.insert(opener.name.clone()));
+                    openers.push(opener.ok_or_else(bad)?);
                 }
                 "key" => {
                     let (generation, key) = rest.split_once(' ').ok_or_else(bad)?;
@@ -352,6 +343,14 @@ impl Volume {
         }
         Ok(())
     }
+}
+
+/// What follows the word `opener`.
+fn parse_opener(text: &str) -> Option<Opener> {
+    let (name, rest) = text.split_once(' ').filter(|(name, _)| is_name(name))?;
+    let locked = rest.strip_prefix("passphrase ");
+    let (passphrase, recipient) = (locked.is_some(), locked.unwrap_or(rest).to_owned());
+    (!recipient.is_empty()).then(|| Opener { name: name.to_owned(), passphrase, recipient })
 }
 
 fn is_name(name: &str) -> bool {

@@ -83,25 +83,7 @@ impl<S: Store> Shared<S> {
             shared.mend_again(&file)?;
             lock(&shared.half_mended).remove(&place.inode);
         }
-        let refused = |error| {
-            lock(&shared.half_mended).insert(place.inode);
-            error
-        };
-        let mut bytes = [0; HEADER_LEN];
-        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
-        let nothing = bytes.iter().all(|byte| *byte == 0) || got < HEADER_LEN;
-        if nothing && unclean {
-            // Its header was never durable, so nothing of it was.
-            shared.make_empty(&file, &place, crypto).map_err(refused)?;
-            file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
-        } else if got < HEADER_LEN {
-            return Err(Error::Damaged("the header is cut".into()));
-        }
-        let mut header = Header::parse(&bytes)?;
-        let key = FileKey::new(&*shared.open_header(&header, crypto)?, crypto)?;
-        if shared.is_unclean(header.id) {
-            header = shared.mend_lazily(&file, &place, header, &key, crypto).map_err(refused)?;
-        }
+        let (header, key) = shared.whole_header(&file, &place, unclean, crypto)?;
         if unclean {
             let mut sound = lock(&shared.sound);
             if sound.len() >= SOUND_MAX {
@@ -124,6 +106,36 @@ impl<S: Store> Shared<S> {
             let ledger = Ledger::opened(shared.geometry, was, known, reserved);
             Ok(Body::new(place, header.id, key, file, ledger))
         })
+    }
+
+    /// A file's header and its key, once what a crash left torn of it is mended.
+    fn whole_header(
+        &self,
+        file: &S::File,
+        place: &Place,
+        unclean: bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Header, FileKey), Error> {
+        let refused = |error| {
+            lock(&self.half_mended).insert(place.inode);
+            error
+        };
+        let mut bytes = [0; HEADER_LEN];
+        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
+        let nothing = bytes.iter().all(|byte| *byte == 0) || got < HEADER_LEN;
+        if nothing && unclean {
+            // Its header was never durable, so nothing of it was.
+            self.make_empty(file, place, crypto).map_err(refused)?;
+            file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
+        } else if got < HEADER_LEN {
+            return Err(Error::Damaged("the header is cut".into()));
+        }
+        let mut header = Header::parse(&bytes)?;
+        let key = FileKey::new(&*self.open_header(&header, crypto)?, crypto)?;
+        if self.is_unclean(header.id) {
+            header = self.mend_lazily(file, place, header, &key, crypto).map_err(refused)?;
+        }
+        Ok((header, key))
     }
 
     /// A new file's key, and the bytes of an empty file.
