@@ -25,11 +25,11 @@
 mod epoch;
 mod executor;
 mod holes;
-mod ledger;
+pub(crate) mod ledger;
 mod opening;
-mod overlay;
+pub(crate) mod overlay;
 mod reading;
-mod recovery;
+pub(crate) mod recovery;
 pub(crate) mod slots;
 mod state;
 mod syncing;

@@ -6,6 +6,8 @@
 //! [`SimStore::crash_torn`] tears pages, too, between sectors. Room is bounded on request: a write that finds no more
 //! pages writes what fits and fails with `ENOSPC`.
 
+pub mod plans;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -63,6 +63,11 @@ impl Durable {
         Durable(0)
     }
 
+    /// For a model of the journal.
+    pub(crate) fn modelled(record: u64) -> Durable {
+        Durable(record)
+    }
+
     /// Whether this record is durable.
     pub(crate) fn covers(&self, record: u64) -> bool {
         record <= self.0

@@ -122,24 +122,16 @@ impl<S: Store> Content<S> {
             ops.push(&Op::File { number, id: body.id, place, committed: state.ledger.committed() });
             number
         });
-        if let Some(len) = draft.cut {
-            ops.push(&Op::Cut { number, len });
-        }
+        draft.ops(number).for_each(|op| ops.push(&op));
         if draft.header {
             let header = shared.seal_header(body.id, SPARSE, &body.key.secret(), crypto)?;
-            ops.push(&Op::Header { number });
             record.extend(header.encode());
         }
         for put in draft.puts() {
-            ops.push(&Op::Put { number, first: put.first, count: put.count, last_len: put.last_len });
             record.extend_from_slice(&sealed[put.from..][..put.bytes]);
         }
-        for (first, level) in draft.holes.iter().copied() {
-            ops.push(&Op::Hole { number, first, level });
-            record.extend(slots::seal_hole(&body.key, &mut state.writer, (first, level), crypto)?);
-        }
-        if let Some(len) = draft.commit {
-            ops.push(&Op::Commit { number, len });
+        for hole in draft.holes.iter().copied() {
+            record.extend(slots::seal_hole(&body.key, &mut state.writer, hole, crypto)?);
         }
         let (record, blob) = shared.journal.append(record, &ops, crypto)?;
         Ok(Logged { file: number, record, blob })

@@ -13,8 +13,9 @@
 
 use super::overlay::{Overlay, Piece, runs};
 use super::{BATCH, SMALL_GROWTH};
+use crate::Error;
 use crate::format::{Geometry, HEADER_LEN, HOLE_LEN, OVERHEAD};
-use crate::journal::Durable;
+use crate::journal::{Durable, Op};
 
 /// What a slot is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,6 +173,22 @@ impl Draft {
     /// Slots, by where they are among those that were sealed.
     pub(crate) fn puts(&self) -> impl Iterator<Item = &Put> {
         self.puts.iter().flatten()
+    }
+
+    /// What the record says of the file that has this number.
+    pub(crate) fn ops(&self, number: u32) -> impl Iterator<Item = Op> {
+        let cut = self.cut.map(|len| Op::Cut { number, len });
+        let header = self.header.then_some(Op::Header { number });
+        let puts = self.puts().map(move |put| {
+            let Put { first, count, last_len, .. } = *put;
+            Op::Put { number, first, count, last_len }
+        });
+        let holes = self.holes.iter().map(move |(first, level)| {
+            let (first, level) = (*first, *level);
+            Op::Hole { number, first, level }
+        });
+        let commit = self.commit.map(|len| Op::Commit { number, len });
+        cut.into_iter().chain(header).chain(puts).chain(holes).chain(commit)
     }
 }
 
@@ -602,9 +619,10 @@ impl Ledger {
         }
     }
 
-    /// What was tried in place was taken back, and the backing file is as long as before.
+    /// What was tried in place was taken back, and the backing file is as long as before. The disk may have what was tried
+    /// all the same until the next sync.
     pub(crate) fn took_back(&mut self, physical: u64) {
-        self.physical = physical;
+        (self.physical, self.wrote) = (physical, true);
     }
 
     fn logged(&mut self, draft: &Draft, Logged { file, record, blob }: Logged) {
@@ -651,7 +669,8 @@ impl Ledger {
         self.known = Known::By(self.touched);
         self.len = len;
         self.cuts += 1;
-        if replaced {
+        if replaced || self.sparse {
+            // A hole record that came back would cover what is written in its run from now on.
             self.cut = Cut::Outdated;
         } else if self.cut == Cut::Durable {
             self.cut = Cut::Fresh;
@@ -752,4 +771,53 @@ pub(crate) fn recovering(
         steps.extend(placing(geometry, overlay, header, len));
     }
     steps
+}
+
+/// What a recovery finds in a slot in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Data that opens, with all the bytes that were looked at.
+    Opens,
+    /// A hole record of this level.
+    Hole(u8),
+    /// Neither.
+    Broken,
+}
+
+/// How many bytes of a file are whole, from the committed ones on; and whether a last slot must be written behind them.
+/// `look` opens a slot in place of so many bytes.
+pub(crate) fn whole(
+    geometry: Geometry,
+    (committed, overlay): (u64, &Overlay),
+    stored: u64,
+    look: &mut dyn FnMut(u64, usize) -> Result<Look, Error>,
+) -> Result<(u64, bool), Error> {
+    let chunk = geometry.chunk();
+    let mut index = if committed == 0 { 0 } else { geometry.tail(committed) };
+    if committed > 0 && overlay.covering(index).is_none() {
+        // The committed end was not replaced: nothing behind it was begun, or what was begun had no more than that.
+        return Ok((committed, false));
+    }
+    loop {
+        if let Some((start, piece)) = overlay.covering(index) {
+            let text = u64::from(piece.len).saturating_sub(OVERHEAD as u64);
+            match piece.level {
+                Some(level) => index = start + (1 << level),
+                None if text < chunk => return Ok((index * chunk + text, false)),
+                None => index += 1,
+            }
+            continue;
+        }
+        let room = stored.saturating_sub(geometry.slot_at(index)).min(geometry.stride()) as usize;
+        if room < OVERHEAD {
+            return Ok((index * chunk, true));
+        }
+        let full = room as u64 == geometry.stride();
+        match look(index, room)? {
+            Look::Hole(level) if full => index += 1 << level,
+            Look::Opens if full => index += 1,
+            Look::Opens => return Ok((index * chunk + (room - OVERHEAD) as u64, false)),
+            Look::Hole(_) | Look::Broken => return Ok((index * chunk, true)),
+        }
+    }
 }

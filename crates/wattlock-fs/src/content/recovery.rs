@@ -6,7 +6,7 @@
 
 mod finding;
 mod mending;
-mod said;
+pub(crate) mod said;
 
 use std::sync::Arc;
 use std::time::SystemTime;

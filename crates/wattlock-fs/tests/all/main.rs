@@ -9,6 +9,7 @@ mod damage;
 mod folder;
 mod full;
 mod nonces;
+mod plans;
 mod reader;
 mod support;
 mod tree;

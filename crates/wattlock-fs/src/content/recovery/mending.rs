@@ -2,11 +2,11 @@
 
 use wattlock_core::sync::lock;
 use wattlock_door::Crypto;
+use zeroize::Zeroizing;
 
 use super::said::{Lost, slots_end};
 use crate::Error;
-use crate::content::ledger;
-use crate::content::overlay::Overlay;
+use crate::content::ledger::{self, Look};
 use crate::content::slots::{self, FileKey};
 use crate::content::{RANGE, Shared};
 use crate::format::{HEADER_LEN, Header, OVERHEAD};
@@ -45,7 +45,7 @@ impl<S: Store> Shared<S> {
         crypto: &mut impl Crypto,
     ) -> Result<Option<u64>, Error> {
         let stored = file.len().map_err(|error| Error::io("mending a file", error))?;
-        let (len, open_end) = self.whole(file, key, lost.committed, &lost.overlay, stored, crypto)?;
+        let (len, open_end) = self.whole(file, key, lost, stored, crypto)?;
         lost.overlay.cut(self.geometry.tail(len) + 1);
         let steps = ledger::recovering(self.geometry, &lost.overlay, lost.header, stored, (len, open_end));
         if !steps.is_empty() {
@@ -55,64 +55,35 @@ impl<S: Store> Shared<S> {
         Ok(cut.then_some(len))
     }
 
-    /// How many bytes of a file are whole, from the committed ones on; and whether a last slot must be written behind
-    /// them.
+    /// As [`ledger::whole`], of the file's bytes.
     fn whole(
         &self,
         file: &S::File,
         key: &FileKey,
-        committed: u64,
-        overlay: &Overlay,
+        lost: &Lost,
         stored: u64,
         crypto: &mut impl Crypto,
     ) -> Result<(u64, bool), Error> {
         let geometry = self.geometry;
-        let chunk = geometry.chunk();
-        let mut index = geometry.tail(committed);
-        if committed > 0 && overlay.covering(index).is_none() {
-            // The committed end was not replaced: nothing behind it was begun, or what was begun had no more than that.
-            return Ok((committed, false));
-        }
-        let (mut slot, mut plain) = (vec![0; geometry.stride() as usize], vec![0; chunk as usize]);
-        if committed == 0 {
-            index = 0;
-        }
-        loop {
-            if let Some((start, piece)) = overlay.covering(index) {
-                let text = u64::from(piece.len).saturating_sub(OVERHEAD as u64);
-                match piece.level {
-                    Some(level) => index = start + (1 << level),
-                    None if text < chunk => return Ok((index * chunk + text, false)),
-                    None => index += 1,
-                }
-                continue;
-            }
-            let at = geometry.slot_at(index);
-            let room = stored.saturating_sub(at).min(geometry.stride()) as usize;
-            if room < OVERHEAD {
-                return Ok((index * chunk, true));
-            }
-            let got =
-                file.read_at(&mut slot[..room], at).map_err(|error| Error::io("reading a file", error))?;
-            slot[got..].fill(0);
-            let full = room == slot.len();
-            if full
-                && slots::may_be_hole(&slot)
-                && let Some(level) = slots::open_hole(key, index, &slot, crypto)?
-                && let Ok(end) = slots_end(index, 1 << level, geometry)
+        let (mut slot, mut plain) =
+            (vec![0; geometry.stride() as usize], Zeroizing::new(vec![0; geometry.chunk() as usize]));
+        ledger::whole(geometry, (lost.committed, &lost.overlay), stored, &mut |index, room| {
+            let slot = &mut slot[..room];
+            let got = file.read_at(slot, geometry.slot_at(index));
+            slot[got.map_err(|error| Error::io("reading a file", error))?..].fill(0);
+            if slots::may_be_hole(slot)
+                && let Some(level) = slots::open_hole(key, index, slot, crypto)?
+                && slots_end(index, 1 << level, geometry).is_ok()
             {
-                index = end;
-                continue;
+                return Ok(Look::Hole(level));
             }
             let mut pieces: [&mut [u8]; 3] = [&mut plain[..room - OVERHEAD], &mut [], &mut []];
-            let opened = slots::open(key, geometry, index, &mut slot[..room], &mut pieces, crypto);
-            match opened {
-                Ok(()) if full => index += 1,
-                Ok(()) => return Ok((index * chunk + (room - OVERHEAD) as u64, false)),
-                Err(Error::Damaged(_)) => return Ok((index * chunk, true)),
-                Err(error) => return Err(error),
+            match slots::open(key, geometry, index, slot, &mut pieces, crypto) {
+                Ok(()) => Ok(Look::Opens),
+                Err(Error::Damaged(_)) => Ok(Look::Broken),
+                Err(error) => Err(error),
             }
-        }
+        })
     }
 
     /// Gives a file an id outside all ranges, so that it need not be looked through again. A header lies within one

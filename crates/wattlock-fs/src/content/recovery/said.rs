@@ -9,34 +9,34 @@ use crate::journal::{Op, Record};
 use crate::store::Place;
 
 /// What the journal says of one file.
-pub(super) struct Lost {
-    pub(super) id: u64,
-    pub(super) place: Place,
-    pub(super) committed: u64,
-    pub(super) overlay: Overlay,
-    pub(super) header: Option<u64>,
+pub(crate) struct Lost {
+    pub(crate) id: u64,
+    pub(crate) place: Place,
+    pub(crate) committed: u64,
+    pub(crate) overlay: Overlay,
+    pub(crate) header: Option<u64>,
     /// Another file has its inode number.
-    pub(super) stranger: bool,
+    pub(crate) stranger: bool,
 }
 
 impl Lost {
     /// A file of which nothing is known: what opens of it is kept.
-    pub(super) fn unknown(id: u64, place: Place) -> Lost {
+    pub(crate) fn unknown(id: u64, place: Place) -> Lost {
         Lost { id, place, committed: 0, overlay: Overlay::default(), header: None, stranger: false }
     }
 }
 
 /// Files that a journal names, and ranges of ids that it reserved.
 #[derive(Default)]
-pub(super) struct Said {
-    pub(super) files: Vec<Lost>,
+pub(crate) struct Said {
+    pub(crate) files: Vec<Lost>,
     by_id: HashMap<u64, usize>,
     by_number: HashMap<u32, usize>,
-    pub(super) ranges: Vec<u64>,
+    pub(crate) ranges: Vec<u64>,
 }
 
 impl Said {
-    pub(super) fn file(&mut self, number: u32) -> Result<&mut Lost, Error> {
+    pub(crate) fn file(&mut self, number: u32) -> Result<&mut Lost, Error> {
         let index = self.by_number.get(&number).copied();
         index
             .and_then(|index| self.files.get_mut(index))
@@ -45,7 +45,7 @@ impl Said {
 
     /// Repeats one record. Whoever has the key can write any number into one: places that no file has are refused here,
     /// so that nothing later has to count beyond them.
-    pub(super) fn hear(&mut self, record: Record, geometry: Geometry) -> Result<(), Error> {
+    pub(crate) fn hear(&mut self, record: Record, geometry: Geometry) -> Result<(), Error> {
         let end = record.blob_at + record.blob_len;
         let mut at = record.blob_at;
         for op in record.ops {
@@ -101,17 +101,17 @@ impl Said {
     }
 }
 
-pub(super) fn nowhere() -> Error {
+pub(crate) fn nowhere() -> Error {
     Error::Damaged("the journal names a place that no file has".into())
 }
 
 /// A content's length, if a file may be so long.
-pub(super) fn content_len(len: u64, geometry: Geometry) -> Result<u64, Error> {
+pub(crate) fn content_len(len: u64, geometry: Geometry) -> Result<u64, Error> {
     if len <= geometry.max_len() { Ok(len) } else { Err(nowhere()) }
 }
 
 /// The slot behind `count` slots from `first` on, if a file may have them.
-pub(super) fn slots_end(first: u64, count: u64, geometry: Geometry) -> Result<u64, Error> {
+pub(crate) fn slots_end(first: u64, count: u64, geometry: Geometry) -> Result<u64, Error> {
     let end = first.checked_add(count).filter(|end| *end <= geometry.tail(geometry.max_len()) + 1);
     end.ok_or_else(nowhere)
 }
