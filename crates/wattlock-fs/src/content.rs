@@ -49,7 +49,7 @@ use crate::journal::Journal;
 use crate::store::{File, JOURNAL, Place, Store};
 use crate::volume::Volume;
 use crate::xaes::XaesKey;
-use ledger::Ledger;
+use ledger::{Ledger, Over};
 use opening::purpose;
 use state::{Body, State};
 
@@ -132,14 +132,19 @@ struct Shared<S: Store> {
     /// Renames going on that may hide a torn file from a thread that looks for it, and how many there were.
     moving: AtomicU64,
     moved: AtomicU64,
+    /// Nothing is written: what the journal has is read over the files.
+    read_only: bool,
+    /// Then: files that the journal names, with their ids, by device and inode number.
+    over: RwLock<HashMap<(u64, u64), (u64, Over)>>,
     lines: Mutex<Vec<String>>,
 }
 
 /// What the journal knows of files in this epoch.
 #[derive(Default)]
 struct Files {
-    /// By file id: number in the journal, and committed length.
-    known: HashMap<u64, (u32, u64)>,
+    /// By file id, and device and inode number, since a file may be copied behind the mount: number in the journal, and
+    /// committed length.
+    known: HashMap<(u64, (u64, u64)), (u32, u64)>,
     numbers: u32,
     /// Ranges for new files, and how many ids of the last were given away.
     ranges: Vec<u64>,
@@ -181,40 +186,41 @@ impl<S: Store> Contents<S> {
         stop: &dyn Fn() -> bool,
         crypto: &mut impl Crypto,
     ) -> Result<(Contents<S>, Recovered), Error> {
-        let geometry = Geometry::new(volume.chunk)?;
-        let (mut keys, mut secrets) = (Vec::new(), Vec::new());
-        for (generation, key) in &volume.keys {
-            keys.push((*generation, XaesKey::new(&*purpose(key, b"files", crypto)?, crypto)?));
-            let secret = purpose(key, b"journal", crypto)?;
-            secrets.push((*generation, Key::symmetric(Algorithm::Secret, &secret[..])?));
-        }
-        let file = store.journal().map_err(|error| match error.kind() {
-            std::io::ErrorKind::WouldBlock => Error::InUse,
-            std::io::ErrorKind::InvalidData => Error::Damaged(format!("{JOURNAL} is {error}")),
-            _ => journal_refused(error),
-        })?;
-        let (journal, found) = Journal::open(file, secrets, stop, crypto)?;
-        let shared = Arc::new(Shared {
-            store,
-            geometry,
-            keys,
-            journal,
-            creating: RwLock::default(),
-            epoch: RwLock::default(),
-            open: RwLock::default(),
-            kept: RwLock::new(Kept { pinned: HashMap::new(), lost: HashMap::new() }),
-            files: Mutex::default(),
-            unclean: RwLock::default(),
-            mending: Mutex::default(),
-            sound: Mutex::default(),
-            half_mended: Mutex::default(),
-            forgot: AtomicBool::new(false),
-            moving: AtomicU64::new(0),
-            moved: AtomicU64::new(0),
-            lines: Mutex::default(),
-        });
+        let file = store.journal().map_err(journal_refused)?;
+        let Keys { geometry, files, journal } = Keys::new(volume, crypto)?;
+        let (journal, found) = Journal::open(file, journal, stop, crypto)?;
+        let shared = Shared::new(store, (geometry, files), journal, false);
         let lines = shared.recover(found, stop, crypto)?;
         Ok((Contents { shared }, Recovered { lines }))
+    }
+
+    /// Opens a volume for reading. Nothing is written, so that its storage may be read-only, or another user's: what an
+    /// earlier run did not bring into place is read over the files. As long as it is open no process opens it for
+    /// writing, and it cannot be opened while one has it so; any number read it side by side. Whatever would write fails
+    /// with `EROFS`; syncs and checkpoints do nothing.
+    ///
+    /// # Errors
+    /// As [`Contents::start_until`].
+    pub fn start_to_read(
+        store: S,
+        volume: &Volume,
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Contents<S>, Recovered), Error> {
+        let file = store.journal_to_read().map_err(journal_refused)?;
+        let Keys { geometry, files, journal } = Keys::new(volume, crypto)?;
+        let (journal, found) = match file {
+            Some(file) => Journal::open(file, journal, stop, crypto)?,
+            None => Journal::none()?,
+        };
+        let shared = Shared::new(store, (geometry, files), journal, true);
+        let lines = shared.read_over(found, stop, crypto)?;
+        Ok((Contents { shared }, Recovered { lines }))
+    }
+
+    /// Whether it was opened for reading ([`Contents::start_to_read`]).
+    pub fn is_read_only(&self) -> bool {
+        self.shared.read_only
     }
 
     /// To be called before a new file's backing file is made, and kept until [`Contents::create`] has returned. The
@@ -245,6 +251,7 @@ impl<S: Store> Contents<S> {
         crypto: &mut impl Crypto,
     ) -> Result<Arc<Content<S>>, Error> {
         let shared = &self.shared;
+        shared.may_write()?;
         let _epoch = read(&shared.epoch);
         let (id, reserved) = match shared.reserved_id(crypto)? {
             Some(id) => (id, true),
@@ -307,6 +314,9 @@ impl<S: Store> Contents<S> {
         crypto: &mut impl Crypto,
     ) -> Result<bool, Error> {
         let shared = &self.shared;
+        if shared.read_only {
+            return Ok(false);
+        }
         let done = !self.may_be_torn() || shared.look_through(alone, stop, crypto)?;
         if done && self.may_be_torn() {
             // Counts with the next checkpoint.
@@ -356,6 +366,9 @@ impl<S: Store> Contents<S> {
 
     /// Whether the journal should be brought into place now: it is large, or nothing was written for a while.
     pub fn wants_checkpoint(&self, idle: bool) -> bool {
+        if self.shared.read_only {
+            return false;
+        }
         self.shared.forget_removed();
         let (used, pinned) = (self.shared.journal.used(), read(&self.shared.kept).pinned.len());
         let files = lock(&self.shared.files).known.len();
@@ -383,6 +396,7 @@ impl<S: Store> Contents<S> {
     /// As [`Contents::checkpoint`].
     pub fn rekey_journal(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
         let shared = &self.shared;
+        shared.relieve(crypto)?;
         // Most of it before anybody has to wait.
         shared.checkpoint(crypto)?;
         let _creating = write(&shared.creating);
@@ -393,20 +407,83 @@ impl<S: Store> Contents<S> {
     }
 }
 
-/// Why there is no journal to write, with what helps.
+/// Why the journal does not open, with what helps.
 fn journal_refused(error: std::io::Error) -> Error {
-    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    use std::io::ErrorKind::{InvalidData, PermissionDenied, ReadOnlyFilesystem, WouldBlock};
     let why = match error.kind() {
+        WouldBlock => return Error::InUse,
+        InvalidData => return Error::Damaged(format!("{JOURNAL} is {error}")),
         ReadOnlyFilesystem => {
-            "the volume's folder is on a read-only file system, and its journal is written even to read: remount that \
-             file system writable, or copy the volume"
+            "the volume's folder is on a read-only file system: open the volume for reading"
         }
         PermissionDenied => {
-            "this user may not write the volume's wattlock.journal: only its owner opens the volume"
+            "this user may not open the volume's wattlock.journal so: without the right to write, open the volume for \
+             reading"
         }
         _ => return Error::io("opening the journal", error),
     };
     Error::io("opening the journal", std::io::Error::new(error.kind(), format!("{error}: {why}")))
+}
+
+/// What a volume's keys are derived to.
+struct Keys {
+    geometry: Geometry,
+    /// Of files' headers, by generation.
+    files: Vec<(u32, XaesKey)>,
+    /// Of the journal.
+    journal: Vec<(u32, Key)>,
+}
+
+impl Keys {
+    fn new(volume: &Volume, crypto: &mut impl Crypto) -> Result<Keys, Error> {
+        let geometry = Geometry::new(volume.chunk)?;
+        let (mut files, mut journal) = (Vec::new(), Vec::new());
+        for (generation, key) in &volume.keys {
+            files.push((*generation, XaesKey::new(&*purpose(key, b"files", crypto)?, crypto)?));
+            let secret = purpose(key, b"journal", crypto)?;
+            journal.push((*generation, Key::symmetric(Algorithm::Secret, &secret[..])?));
+        }
+        Ok(Keys { geometry, files, journal })
+    }
+}
+
+impl<S: Store> Shared<S> {
+    fn new(
+        store: S,
+        (geometry, keys): (Geometry, Vec<(u32, XaesKey)>),
+        journal: Journal<S::File>,
+        read_only: bool,
+    ) -> Arc<Shared<S>> {
+        Arc::new(Shared {
+            store,
+            geometry,
+            keys,
+            journal,
+            creating: RwLock::default(),
+            epoch: RwLock::default(),
+            open: RwLock::default(),
+            kept: RwLock::new(Kept { pinned: HashMap::new(), lost: HashMap::new() }),
+            files: Mutex::default(),
+            unclean: RwLock::default(),
+            mending: Mutex::default(),
+            sound: Mutex::default(),
+            half_mended: Mutex::default(),
+            forgot: AtomicBool::new(false),
+            moving: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            read_only,
+            over: RwLock::default(),
+            lines: Mutex::default(),
+        })
+    }
+
+    /// Fails in a volume that was opened for reading.
+    fn may_write(&self) -> Result<(), Error> {
+        match self.read_only {
+            true => Err(Error::io("writing to a volume that is open for reading", rustix::io::Errno::ROFS)),
+            false => Ok(()),
+        }
+    }
 }
 
 /// One open file's content. Shared by threads; concurrent writes of different ranges do not tear.

@@ -569,7 +569,11 @@ impl Store for SimStore {
         Ok(self.open(JOURNAL).unwrap_or_else(|| self.create(JOURNAL)).0)
     }
 
-    fn find(&self, place: &Place) -> io::Result<Option<(Place, SimFile)>> {
+    fn journal_to_read(&self) -> io::Result<Option<SimFile>> {
+        Ok(self.open(JOURNAL).map(|(file, _)| file))
+    }
+
+    fn find(&self, place: &Place, _write: bool) -> io::Result<Option<(Place, SimFile)>> {
         let world = self.world();
         let there = world.names.get(&place.path).copied().filter(|inode| !world.hidden.contains(inode));
         Ok(there.map(|inode| {

@@ -76,7 +76,8 @@ impl Durable {
 
 /// The journal of one volume. Shared by threads.
 pub(crate) struct Journal<F: File> {
-    file: F,
+    /// None if there is no journal, and none may be made.
+    file: Option<F>,
     inner: Mutex<Inner>,
     /// Held by the thread that syncs; others wait for it and find their records durable.
     syncing: Mutex<()>,
@@ -164,7 +165,19 @@ impl<F: File> Journal<F> {
     }
 
     fn new(file: F, inner: Inner) -> Journal<F> {
-        Journal { file, inner: Mutex::new(inner), syncing: Mutex::new(()) }
+        Journal { file: Some(file), inner: Mutex::new(inner), syncing: Mutex::new(()) }
+    }
+
+    /// What there is to read if there is no journal: nothing.
+    pub(crate) fn none() -> Result<(Journal<F>, Found), Error> {
+        let key = Key::symmetric(Algorithm::Aes256Gcm, &[0; 32])?;
+        let inner = Mutex::new(Inner::new(Vec::new(), key, 1, 0));
+        let journal = Journal { file: None, inner, syncing: Mutex::new(()) };
+        Ok((journal, Found { records: Vec::new(), ranges: Vec::new(), fresh: true }))
+    }
+
+    fn file(&self) -> Result<&F, Error> {
+        self.file.as_ref().ok_or_else(|| Error::io("opening the journal", rustix::io::Errno::ROFS))
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -192,9 +205,9 @@ impl<F: File> Journal<F> {
         let tag = seal(&key, u64::MAX, &head, &mut text, crypto)?;
         head.extend(text);
         head.extend(tag);
-        let slot = 1 - inner.head;
+        let (slot, file) = (1 - inner.head, self.file()?);
         let failed = |error| Error::io("writing the journal's head", error);
-        if let Err(error) = self.file.write_at(&head, HEADS[slot]).and_then(|()| self.file.sync()) {
+        if let Err(error) = file.write_at(&head, HEADS[slot]).and_then(|()| file.sync()) {
             inner.trouble = Trouble::Head;
             return Err(failed(error));
         }
@@ -212,8 +225,11 @@ impl<F: File> Journal<F> {
     /// Gives back the space of an emptied journal, once nothing points into it any longer. Where that fails it stays.
     pub(crate) fn shrink(&self) {
         let inner = self.inner();
-        if inner.end <= KEEP && self.file.len().is_ok_and(|len| len > KEEP) {
-            _ = self.file.set_len(KEEP);
+        if let Some(file) = &self.file
+            && inner.end <= KEEP
+            && file.len().is_ok_and(|len| len > KEEP)
+        {
+            _ = file.set_len(KEEP);
         }
     }
 
@@ -247,7 +263,7 @@ impl<F: File> Journal<F> {
         record.extend(text);
         record.extend(tag);
         record.resize(record.len().next_multiple_of(8), 0);
-        self.file.write_at(record, inner.end).map_err(|error| Error::io("writing the journal", error))?;
+        self.file()?.write_at(record, inner.end).map_err(|error| Error::io("writing the journal", error))?;
         let at = inner.end + RECORD_HEAD as u64;
         inner.end += record.len() as u64;
         Ok((inner.number, at))
@@ -271,7 +287,7 @@ impl<F: File> Journal<F> {
             if trouble == Trouble::Records {
                 self.write_again(from, end, crypto)?;
             }
-            let result = self.file.sync();
+            let result = self.file()?.sync();
             let mut inner = self.inner();
             if let Err(error) = result {
                 inner.trouble = inner.trouble.max(Trouble::Records);
@@ -293,13 +309,13 @@ impl<F: File> Journal<F> {
         let key = self.inner().key.clone();
         let mut at = from;
         while at < end {
-            let Some((.., next)) = read_record(&self.file, end, at, &key, crypto)? else {
+            let Some((.., next)) = read_record(self.file()?, end, at, &key, crypto)? else {
                 // Only a start finds out what is left.
                 return Err(Error::io("records that were not durable are lost", rustix::io::Errno::IO));
             };
             let mut bytes = vec![0; (next - at) as usize];
             self.read(&mut bytes, at)?;
-            self.file.write_at(&bytes, at).map_err(|error| Error::io("writing the journal", error))?;
+            self.file()?.write_at(&bytes, at).map_err(|error| Error::io("writing the journal", error))?;
             at = next;
         }
         Ok(())
@@ -313,13 +329,13 @@ impl<F: File> Journal<F> {
 
     /// Makes what was found durable: a run that was killed may have left its last records in memory.
     pub(crate) fn sync_found(&self) -> Result<Durable, Error> {
-        self.file.sync().map_err(|error| Error::io("syncing the journal", error))?;
+        self.file()?.sync().map_err(|error| Error::io("syncing the journal", error))?;
         Ok(Durable(u64::MAX))
     }
 
     /// When it was written last, where the store knows.
     pub(crate) fn written(&self) -> Result<Option<Timespec>, Error> {
-        let times = self.file.times().map_err(|error| Error::io("reading the journal", error))?;
+        let times = self.file()?.times().map_err(|error| Error::io("reading the journal", error))?;
         Ok(times.map(|times| times.last_modification))
     }
 
@@ -346,7 +362,7 @@ impl<F: File> Journal<F> {
 
     /// Reads bytes of a blob.
     pub(crate) fn read(&self, to: &mut [u8], at: u64) -> Result<(), Error> {
-        match read_at(&self.file, to, at)? {
+        match read_at(self.file()?, to, at)? {
             len if len == to.len() => Ok(()),
             _ => Err(Error::Damaged("the journal is cut".into())),
         }

@@ -72,10 +72,14 @@ pub trait Store: Send + Sync + 'static {
     type File: File;
     /// Opens the journal, making an empty one where there is none.
     fn journal(&self) -> io::Result<Self::File>;
-    /// Opens the file that is at a path now for writing, and says which inode that is: another one than in `place` if
-    /// the file is not there any more, or if the volume was copied. `None` if there is no file, one that is another
-    /// inode and may not be written, or where nothing is known of it: only [`Store::walk`] says that a file is gone.
-    fn find(&self, place: &Place) -> io::Result<Option<(Place, Self::File)>>;
+    /// Opens the journal for reading, if there is one, and writes nothing. [`io::ErrorKind::WouldBlock`] if another
+    /// process has it for writing; none has as long as it is open.
+    fn journal_to_read(&self) -> io::Result<Option<Self::File>>;
+    /// Opens the file that is at a path now, for writing where `write` says so, and says which inode that is: another one
+    /// than in `place` if the file is not there any more, or if the volume was copied. `None` if there is no file, one
+    /// that is another inode and may not be opened, or where nothing is known of it: only [`Store::walk`] says that a
+    /// file is gone.
+    fn find(&self, place: &Place, write: bool) -> io::Result<Option<(Place, Self::File)>>;
     /// Looks through all folders, once, and opens each regular file whose inode number is `wanted`, for writing where
     /// `write` says so. `found` says whether to go on. It also gets what could not be looked at, files and folders, with
     /// the reason: [`io::ErrorKind::NotFound`] is something that was renamed or removed during the walk, and
@@ -183,7 +187,8 @@ fn write_zeros(file: &std::fs::File, at: u64, len: u64) -> io::Result<()> {
 /// The name of the journal in the volume's folder.
 pub const JOURNAL: &str = "wattlock.journal";
 
-/// A real folder. Its journal is locked as long as it is open, so that a volume is mounted once.
+/// A real folder. Its journal is locked as long as it is open, so that a volume is mounted once for writing, or any number of
+/// times for reading.
 pub struct FolderStore {
     root: OwnedFd,
 }
@@ -196,6 +201,16 @@ impl FolderStore {
     pub fn open(path: &Path) -> io::Result<FolderStore> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(FolderStore { root: rustix::fs::open(path, flags, Mode::empty())? })
+    }
+
+    /// What has the journal's name and is no file (a pipe, a device) is neither waited for nor written.
+    fn refuse_other_journal(&self) -> io::Result<()> {
+        match rustix::fs::statat(&self.root, JOURNAL, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
+                Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Opens a path below the folder without following a link.
@@ -292,13 +307,7 @@ impl Store for FolderStore {
     type File = std::fs::File;
 
     fn journal(&self) -> io::Result<std::fs::File> {
-        // What has its name and is no file (a pipe, a device) is neither waited for nor written.
-        match rustix::fs::statat(&self.root, JOURNAL, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
-            }
-            _ => {}
-        }
+        self.refuse_other_journal()?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = rustix::fs::openat(&self.root, JOURNAL, flags, Mode::from_raw_mode(0o600))?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
@@ -307,14 +316,30 @@ impl Store for FolderStore {
         Ok(file.into())
     }
 
-    fn find(&self, place: &Place) -> io::Result<Option<(Place, std::fs::File)>> {
+    fn journal_to_read(&self) -> io::Result<Option<std::fs::File>> {
+        self.refuse_other_journal()?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = match rustix::fs::openat(&self.root, JOURNAL, flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            // Storage that cannot be locked has no writer that locked it.
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Some(file.into()))
+    }
+
+    fn find(&self, place: &Place, write: bool) -> io::Result<Option<(Place, std::fs::File)>> {
         let Ok(found) = self.beneath(OsStr::from_bytes(&place.path), OFlags::PATH) else { return Ok(None) };
         let stat = rustix::fs::fstat(&found)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Ok(None);
         }
         let there = Place { inode: (stat.st_dev, stat.st_ino), path: place.path.clone() };
-        match open_named(&found, true) {
+        match open_named(&found, write) {
             Ok(file) => Ok(Some((there, file.into()))),
             Err(error) if there.inode.1 == place.inode.1 => Err(error),
             Err(_) => Ok(None),

@@ -252,11 +252,15 @@ impl Tree {
         let record = if there.iter().all(|byte| *byte == 0) {
             let record = Record::fresh()?;
             let bytes = record.seal(&self.masters(), crypto)?;
-            beneath::replace(&fd, record::NAME, &bytes, beneath::SHARED)?;
-            notes.push(format!(
-                "folder with inode {}: its record had no bytes after a crash; it has a new one",
-                inode.1
-            ));
+            let had = format!("folder with inode {}: its record had no bytes after a crash", inode.1);
+            match beneath::replace(&fd, record::NAME, &bytes, beneath::SHARED) {
+                Ok(()) => notes.push(format!("{had}; it has a new one")),
+                // Nothing in it was acknowledged, and nothing will be made in it.
+                Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {
+                    notes.push(format!("{had}; it is shown as empty"));
+                }
+                Err(error) => return Err(error),
+            }
             record
         } else {
             Record::open(&there, &self.masters(), crypto)?

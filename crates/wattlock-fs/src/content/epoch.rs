@@ -65,6 +65,9 @@ impl<S: Store> Shared<S> {
     }
 
     pub(super) fn checkpoint(self: &Arc<Self>, crypto: &mut impl Crypto) -> Result<(), Error> {
+        if self.read_only {
+            return Ok(());
+        }
         let pinned = !read(&self.kept).pinned.is_empty();
         if self.journal.used() == 0 && !pinned && !self.forgot.load(Ordering::SeqCst) {
             return Ok(());
@@ -176,8 +179,9 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// If no caller asks for checkpoints, writers do, long after they are wanted.
+    /// Comes before anything is written. If no caller asks for checkpoints, writers do, long after they are wanted.
     pub(super) fn relieve(self: &Arc<Self>, crypto: &mut impl Crypto) -> Result<(), Error> {
+        self.may_write()?;
         let pinned = read(&self.kept).pinned.len();
         if self.journal.used() > JOURNAL_MOST || pinned > PINNED_MOST || self.journal.needs_reset() {
             self.checkpoint(crypto)

@@ -95,7 +95,7 @@ impl<S: Store> Content<S> {
         state.ledger.did(step, Some(logged));
         if introduced || draft.cut.is_some() || draft.commit.is_some() {
             let known = (logged.file, state.ledger.committed());
-            lock(&self.shared.files).known.insert(self.body.id, known);
+            lock(&self.shared.files).known.insert((self.body.id, self.body.place.inode), known);
         }
         if !replaced && state.ledger.is_replaced() {
             self.pin();

@@ -238,6 +238,16 @@ pub(crate) enum Placing {
     Fit { stored: u64 },
 }
 
+/// What the journal has of a file that is only read, and what is whole of it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Over {
+    pub(crate) len: u64,
+    pub(crate) open_end: bool,
+    pub(crate) overlay: Overlay,
+    /// Where in the journal a new header is.
+    pub(crate) header: Option<u64>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Ledger {
@@ -276,6 +286,8 @@ pub(crate) struct Ledger {
     sparse: bool,
     /// The sync that goes on.
     mark: Mark,
+    /// A crash left no last slot, and none may be written.
+    open_end: bool,
 }
 
 impl Ledger {
@@ -301,7 +313,20 @@ impl Ledger {
             cut: Cut::Durable,
             sparse: false,
             mark: Mark::default(),
+            open_end: false,
         }
+    }
+
+    /// A file that is only read: what a recovery would bring into place, and cut, is in the ledger instead.
+    pub(crate) fn read_over(geometry: Geometry, physical: u64, sparse: bool, over: Over) -> Ledger {
+        let created = Ledger::created(geometry, false, physical);
+        let Over { len, open_end, overlay, header } = over;
+        Ledger { len, open_end, overlay, header, sparse, committed: len, floor: u64::MAX, ..created }
+    }
+
+    /// Whether there is no last slot: the end is where it is since nothing behind it is whole.
+    pub(crate) fn is_end_open(&self) -> bool {
+        self.open_end
     }
 
     /// A file that was there: `len` bytes of content in `physical` bytes. `known` is its number and its committed length,

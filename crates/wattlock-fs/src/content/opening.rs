@@ -7,7 +7,7 @@ use wattlock_core::{Algorithm, Data, Key, Kind, Request};
 use wattlock_door::Crypto;
 use zeroize::Zeroizing;
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, Over};
 use super::slots::{self, FileKey, Writer};
 use super::state::Body;
 use super::{Content, Open, RANGE, SOUND_MAX, Shared};
@@ -30,12 +30,14 @@ impl<S: Store> Shared<S> {
     /// The length of the content of an inode, if it is open or kept.
     pub(super) fn known_len(&self, inode: (u64, u64)) -> Option<u64> {
         let content = read(&self.open).get(&inode).and_then(Weak::upgrade);
-        let body = match content {
-            Some(content) => content.body.clone(),
-            None => read(&self.kept).get(inode)?,
-        };
-        let len = body.state().ledger.len();
-        Some(len)
+        let body = content.as_ref().map(|content| content.body.clone());
+        if let Some(body) = body.or_else(|| read(&self.kept).get(inode)) {
+            return Some(body.state().ledger.len());
+        }
+        if !self.read_only {
+            return None;
+        }
+        read(&self.over).get(&inode).map(|(_, over)| over.len)
     }
 
     /// A content for a body that no opener has.
@@ -62,6 +64,64 @@ impl<S: Store> Shared<S> {
         Ok(content)
     }
 
+    /// See [`Contents::open`], of a volume that is only read.
+    fn open_to_read(
+        self: &Arc<Self>,
+        file: S::File,
+        place: Place,
+        crypto: &mut impl Crypto,
+    ) -> Result<Arc<Content<S>>, Error> {
+        let mut bytes = [0; HEADER_LEN];
+        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
+        let physical = file.len().map_err(|error| Error::io("reading a file's length", error))?;
+        let nothing = bytes.iter().all(|byte| *byte == 0) || got < HEADER_LEN;
+        if nothing && !read(&self.unclean).is_empty() {
+            // Its header was never durable, so nothing of it was.
+            let (key, _) = self.empty_file(0, crypto)?;
+            let over = Over { open_end: true, ..Over::default() };
+            let ledger = Ledger::read_over(self.geometry, physical, false, over);
+            return self.remember_torn(place.inode, Body::new(place, 0, key, file, ledger));
+        }
+        let header = Header::parse(&bytes[..got])?;
+        let key = FileKey::new(&*self.open_header(&header, crypto)?, crypto)?;
+        let sparse = header.flags & SPARSE != 0;
+        let known = read(&self.over)
+            .get(&place.inode)
+            .filter(|(id, _)| *id == header.id)
+            .map(|(_, over)| over.clone());
+        let (over, torn) = match known {
+            Some(over) => (over, false),
+            None if self.is_unclean(header.id) => {
+                let over = self.over_unknown(&file, &place, &header, &key, crypto)?;
+                let torn = over.open_end || physical != self.geometry.stored_len(over.len);
+                (over, torn)
+            }
+            None => {
+                let len = self.geometry.content_len(physical);
+                let len = len.ok_or_else(|| Error::Damaged("the end of the file is missing".into()))?;
+                (Over { len, ..Over::default() }, false)
+            }
+        };
+        let sparse = sparse || over.header.is_some();
+        let ledger = Ledger::read_over(self.geometry, physical, sparse, over);
+        lock(&self.sound).insert(place.inode);
+        let (inode, body) = (place.inode, Body::new(place, header.id, key, file, ledger));
+        match torn {
+            true => self.remember_torn(inode, body),
+            false => self.remember(inode, || Ok(body)),
+        }
+    }
+
+    /// As [`Shared::remember`], of a file whose backing file does not say how long it is: it stays.
+    fn remember_torn(
+        self: &Arc<Self>,
+        inode: (u64, u64),
+        body: Arc<Body<S::File>>,
+    ) -> Result<Arc<Content<S>>, Error> {
+        write(&self.kept).pinned.entry(inode).or_insert(body);
+        self.known(inode).ok_or_else(|| Error::Damaged("the file is gone".into()))
+    }
+
     /// See [`Contents::open`]. The caller holds the epoch.
     pub(super) fn open(
         self: &Arc<Self>,
@@ -78,6 +138,9 @@ impl<S: Store> Shared<S> {
                 body.state_mut().file = Arc::new(file);
             }
             return Ok(content);
+        }
+        if shared.read_only {
+            return shared.open_to_read(file, place, crypto);
         }
         if unclean && lock(&shared.half_mended).contains(&place.inode) {
             shared.mend_again(&file)?;
@@ -99,7 +162,7 @@ impl<S: Store> Shared<S> {
                 .content_len(stored)
                 .ok_or_else(|| Error::Damaged("the end of the file is missing".into()))?;
             let files = lock(&shared.files);
-            let known = files.known.get(&header.id).copied();
+            let known = files.known.get(&(header.id, place.inode)).copied();
             let reserved = files.ranges.iter().any(|start| header.id.wrapping_sub(*start) < RANGE);
             drop(files);
             let was = (len, stored, header.flags & SPARSE != 0);

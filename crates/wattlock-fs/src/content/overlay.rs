@@ -16,7 +16,7 @@ pub(crate) struct Piece {
 }
 
 /// Slots that the journal replaces. No entry lies within the run of another.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Overlay(BTreeMap<u64, Piece>);
 
 impl Overlay {

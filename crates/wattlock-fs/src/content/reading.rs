@@ -36,7 +36,8 @@ impl<S: Store> Content<S> {
     ) -> Result<usize, Error> {
         let wanted = state.ledger.len().saturating_sub(at).min(to.len() as u64) as usize;
         if wanted == 0 {
-            if at == state.ledger.len() && !to.is_empty() && at.is_multiple_of(self.geometry().chunk()) {
+            let end = at == state.ledger.len() && !state.ledger.is_end_open();
+            if end && !to.is_empty() && at.is_multiple_of(self.geometry().chunk()) {
                 self.read_chunk(state, self.geometry().tail(at), &mut Vec::new(), scratch, crypto)?;
             }
             return Ok(0);
@@ -65,7 +66,8 @@ impl<S: Store> Content<S> {
         let (chunk, stride) = (geometry.chunk(), geometry.stride() as usize);
         let end = at + to.len() as u64;
         // Behind a last chunk that is full there is an empty slot, which says that this is the end.
-        let last = if end == state.ledger.len() { geometry.tail(end) } else { (end - 1) / chunk };
+        let behind = end == state.ledger.len() && !state.ledger.is_end_open();
+        let last = if behind { geometry.tail(end) } else { (end - 1) / chunk };
         let first = at / chunk;
         let stored = self.fetch(state, first, last, scratch)?;
         if !state.ledger.is_sparse() {

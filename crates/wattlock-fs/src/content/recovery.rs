@@ -17,7 +17,7 @@ use wattlock_door::Crypto;
 use super::{RANGE, Shared, lock, write};
 use crate::Error;
 use crate::journal::{Found, RANGES};
-use crate::store::{File, Store};
+use crate::store::{File, Place, Store};
 use said::{Lost, Said};
 
 /// A file may be written so long after the journal's last record: what grows in place needs none.
@@ -31,6 +31,29 @@ fn is_newer(file: &impl File, journal: Option<Timespec>) -> Result<bool, Error> 
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let changed = times.last_modification.tv_sec;
     Ok(changed > journal.tv_sec + SAME_MOMENT_S && changed <= now as i64)
+}
+
+/// Refuses to bring an older journal into place in a volume that was copied.
+fn refuse_newer(
+    file: &impl File,
+    place: &Place,
+    lost: &Lost,
+    written: Option<Timespec>,
+) -> Result<(), Error> {
+    if place.inode.1 == lost.place.inode.1 || !is_newer(file, written)? {
+        return Ok(());
+    }
+    let path = String::from_utf8_lossy(&place.path);
+    Err(Error::Damaged(format!(
+        "a copied volume, whose journal is older than {path}: touch wattlock.journal if the copy is of one moment, else \
+         remove it"
+    )))
+}
+
+/// The line for a file that was not found though there are some that it might be.
+fn not_the_file(lost: &Lost) -> String {
+    let path = String::from_utf8_lossy(&lost.place.path);
+    format!("{path}: is not the file that the journal knows, left as it is")
 }
 
 impl<S: Store> Shared<S> {
@@ -76,13 +99,7 @@ impl<S: Store> Shared<S> {
         let durable = self.journal.sync_found()?;
         let wrong = self.each_known(files, stop, &mut |file, place, mut lost: Lost| {
             let Some((_, key)) = self.header_of(file, lost.id, crypto)? else { return Ok(Some(lost)) };
-            if place.inode.1 != lost.place.inode.1 && is_newer(file, written)? {
-                let path = String::from_utf8_lossy(&place.path);
-                return Err(Error::Damaged(format!(
-                    "a copied volume, whose journal is older than {path}: touch wattlock.journal if the copy is of one \
-                     moment, else remove it"
-                )));
-            }
+            refuse_newer(file, &place, &lost, written)?;
             if let Some(len) = self.mend(file, &key, &mut lost, &durable, crypto)? {
                 let path = String::from_utf8_lossy(&place.path);
                 lines.push(format!("{path}: kept {len} bytes; what followed had not been synced"));
@@ -90,10 +107,8 @@ impl<S: Store> Shared<S> {
             mended.push((place, lost.id));
             Ok(None)
         })?;
-        for lost in wrong {
-            let path = String::from_utf8_lossy(&lost.place.path);
-            lines.push(format!("{path}: is not the file that the journal knows, left as it is"));
-        }
+        lines.extend(wrong.iter().map(not_the_file));
+        lines.append(&mut lock(&self.lines));
         let synced = |error| Error::io("syncing the volume", error);
         self.store.sync_all().map_err(synced)?;
         mended.retain(|(_, id)| ranges.iter().any(|start| id.wrapping_sub(*start) < RANGE));
@@ -102,6 +117,35 @@ impl<S: Store> Shared<S> {
             None => Ok(()),
         })?;
         self.store.sync_all().map_err(synced)
+    }
+
+    /// Takes in what was found, to be read over the files. Returns lines for the log.
+    pub(super) fn read_over(
+        self: &Arc<Self>,
+        found: Found,
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<Vec<String>, Error> {
+        let (mut said, mut lines) = (Said::default(), Vec::new());
+        for record in found.records {
+            said.hear(record, self.geometry)?;
+        }
+        *write(&self.unclean) = [&found.ranges[..], &said.ranges].concat();
+        if said.files.is_empty() {
+            return Ok(lines);
+        }
+        let written = self.journal.written()?;
+        let wrong = self.each_known(said.files, stop, &mut |file, place, lost: Lost| {
+            let Some((_, key)) = self.header_of(file, lost.id, crypto)? else { return Ok(Some(lost)) };
+            refuse_newer(file, &place, &lost, written)?;
+            let id = lost.id;
+            let over = self.over(file, &key, lost, crypto)?;
+            write(&self.over).insert(place.inode, (id, over));
+            Ok(None)
+        })?;
+        lines.extend(wrong.iter().map(not_the_file));
+        lines.append(&mut lock(&self.lines));
+        Ok(lines)
     }
 
     /// The journal's head has no room for more ranges: all files are looked at, and none is forgotten.

@@ -116,6 +116,9 @@ impl<S: Store> Content<S> {
     /// # Errors
     /// [`Error::Io`].
     pub fn sync(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
+        if self.shared.read_only {
+            return Ok(());
+        }
         let _epoch = read(&self.shared.epoch);
         let _syncing = lock(&self.body.syncing);
         let (file, steps) = {

@@ -11,6 +11,7 @@ mod full;
 mod nonces;
 mod plans;
 mod reader;
+mod reading;
 mod support;
 mod tree;
 mod trouble;

@@ -40,11 +40,32 @@ fn refused((place, error): Missed) -> Error {
     Error::io(what, std::io::Error::new(error.kind(), text))
 }
 
-/// Whether files of the journal were found under their own inodes, or under others: then the volume is a copy.
+/// What is looked for.
 #[derive(Default)]
-struct Seen {
-    same: bool,
-    copied: bool,
+struct Search {
+    /// Inodes that are the journal's.
+    claimed: HashSet<(u64, u64)>,
+    /// Files that were not found yet.
+    left: Vec<Lost>,
+    /// Something that could not be looked at.
+    missed: Option<Missed>,
+}
+
+impl Search {
+    /// The work was tried with an inode; it gave back what belongs to another file.
+    fn tried(&mut self, inode: (u64, u64), given_back: Option<Lost>) {
+        match given_back {
+            Some(lost) => self.left.push(Lost { stranger: true, ..lost }),
+            None => _ = self.claimed.insert(inode),
+        }
+    }
+}
+
+/// The id that a file's header says, if it has one.
+fn id_of(file: &impl File) -> std::io::Result<Option<u64>> {
+    let mut bytes = [0; HEADER_LEN];
+    let got = file.read_at(&mut bytes, 0)?;
+    Ok(Header::parse(&bytes[..got]).ok().map(|header| header.id))
 }
 
 /// What is done with a file that was found, and with what belongs to it.
@@ -54,111 +75,167 @@ type Work<'a, F, T> = dyn FnMut(&F, Place, T) -> Result<(), Error> + 'a;
 type Known<'a, F> = dyn FnMut(&F, Place, Lost) -> Result<Option<Lost>, Error> + 'a;
 
 impl<S: Store> Shared<S> {
-    /// Does something with each file that a journal names, opened for writing one after the other. Those that are not
-    /// where they were are looked for by their inodes, in one walk. A volume that was copied has other inodes, and some
-    /// file systems number them anew whenever they are mounted: then ids in headers tell which file is which, in another
-    /// walk. Those that are gone were removed: their content is not missed. A file is gone only if everything was
+    /// Does something with each file that a journal names, opened one after the other. The file with its inode and its id
+    /// is the one, wherever it is by now. Only if there is none, the id alone decides: a volume that was copied has other
+    /// inodes, some file systems number them anew whenever they are mounted, and a file may have been put back from a
+    /// copy. Then one file with the id is the one; of several only that which is where the journal says, and the others
+    /// are named. Those that are gone were removed: their content is not missed. A file is gone only if everything was
     /// looked at; until then its content stays in the journal, and this fails.
     ///
-    /// `work` gives back what belongs to another file. Returns what had an inode of its own with another file in it.
+    /// `work` gives back what belongs to another file. Returns what no file was found for though there are some that it
+    /// might be.
     pub(super) fn each_known(
         &self,
         files: Vec<Lost>,
         stop: &dyn Fn() -> bool,
         work: &mut Known<'_, S::File>,
     ) -> Result<Vec<Lost>, Error> {
-        let (mut seen, mut left, mut missed) = (Seen::default(), Vec::new(), None);
+        let mut search = Search::default();
         for lost in files {
             if stop() {
                 return Err(wattlock_door::Error::Interrupted.into());
             }
-            let place = lost.place.clone();
-            self.at(&place, lost, &mut left, &mut seen, work)?;
+            self.at_its_path(lost, &mut search, work)?;
         }
-        if !left.is_empty() {
-            let mut by_inode: HashMap<u64, Vec<Lost>> = HashMap::new();
-            for lost in std::mem::take(&mut left) {
-                by_inode.entry(lost.place.inode.1).or_default().push(lost);
+        if !search.left.is_empty() {
+            self.by_inode(&mut search, stop, work)?;
+        }
+        // In a volume that is no copy what has no inode any longer was removed.
+        if search.left.iter().any(|lost| search.claimed.is_empty() || lost.elsewhere) {
+            self.by_id(&mut search, stop, work)?;
+        }
+        match search.missed.filter(|_| !search.left.is_empty()) {
+            Some((place, error)) if self.read_only => {
+                let path = String::from_utf8_lossy(&place.path);
+                let why = "what the journal has of files there is not shown";
+                lock(&self.lines).push(format!("{path}: cannot be looked at, {error}: {why}"));
             }
-            let (by_inode, mut done) = (RefCell::new(by_inode), Ok(()));
-            let wanted = &|inode| by_inode.borrow().contains_key(&inode);
-            let found = &mut |place: Place, file: S::File| {
-                for lost in by_inode.borrow_mut().remove(&place.inode.1).unwrap_or_default() {
-                    match work(&file, place.clone(), lost) {
-                        Ok(None) => seen.same = true,
-                        Ok(Some(lost)) => left.push(Lost { stranger: true, ..lost }),
-                        Err(error) => done = Err(error),
-                    }
-                }
-                done.is_ok() && !by_inode.borrow().is_empty()
-            };
-            missed = self.look_for(true, stop, wanted, found);
-            done?;
-            left.extend(by_inode.into_inner().into_values().flatten());
-        }
-        if !left.is_empty() && (seen.copied || !seen.same) {
-            let places;
-            (places, missed) = self.places(left.iter().map(|lost| lost.id).collect(), stop);
-            for lost in std::mem::take(&mut left) {
-                match places.get(&lost.id) {
-                    None => left.push(lost),
-                    Some(place) => {
-                        if !self.at(place, lost, &mut left, &mut seen, work)? {
-                            let closed = std::io::ErrorKind::PermissionDenied;
-                            missed.get_or_insert((place.clone(), closed.into()));
-                        }
-                    }
-                }
-            }
-        }
-        match missed.filter(|_| !left.is_empty()) {
             Some(missed) => return Err(refused(missed)),
-            None => left.retain(|lost| lost.stranger),
+            None => {}
         }
-        Ok(left)
+        search.left.retain(|lost| lost.stranger);
+        Ok(search.left)
     }
 
-    /// Does the work with what is at a place now, and puts what belongs to another file with what is left. Whether there
-    /// is a file that may be written.
-    fn at(
+    /// Does the work if the file's own inode is where the journal says.
+    fn at_its_path(
         &self,
-        place: &Place,
         lost: Lost,
-        left: &mut Vec<Lost>,
-        seen: &mut Seen,
+        search: &mut Search,
         work: &mut Known<'_, S::File>,
-    ) -> Result<bool, Error> {
+    ) -> Result<(), Error> {
         let failed = |error| Error::io("finding a file again", error);
-        let Some((there, file)) = self.store.find(place).map_err(failed)? else {
-            left.push(lost);
-            return Ok(false);
-        };
-        let inode = there.inode.1 == lost.place.inode.1;
-        match work(&file, there, lost)? {
-            Some(lost) => left.push(Lost { stranger: lost.stranger || inode, ..lost }),
-            None if inode => seen.same = true,
-            None => seen.copied = true,
+        match self.store.find(&lost.place, !self.read_only).map_err(failed)? {
+            Some((there, file)) if there.inode.1 == lost.place.inode.1 => {
+                search.tried(there.inode, work(&file, there, lost)?);
+            }
+            Some((_, file)) => {
+                let elsewhere = id_of(&file).map_err(failed)? == Some(lost.id);
+                search.left.push(Lost { elsewhere, ..lost });
+            }
+            None => search.left.push(lost),
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// Where files with these ids in their headers are; and what could not be looked at.
-    fn places(&self, ids: HashSet<u64>, stop: &dyn Fn() -> bool) -> (HashMap<u64, Place>, Option<Missed>) {
-        let (mut ids, mut places, mut unread) = (ids, HashMap::new(), None);
+    /// Looks for what is left by its inodes.
+    fn by_inode(
+        &self,
+        search: &mut Search,
+        stop: &dyn Fn() -> bool,
+        work: &mut Known<'_, S::File>,
+    ) -> Result<(), Error> {
+        let mut by_inode: HashMap<u64, Vec<Lost>> = HashMap::new();
+        for lost in std::mem::take(&mut search.left) {
+            by_inode.entry(lost.place.inode.1).or_default().push(lost);
+        }
+        let (by_inode, mut done) = (RefCell::new(by_inode), Ok(()));
+        let wanted = &|inode| by_inode.borrow().contains_key(&inode);
         let found = &mut |place: Place, file: S::File| {
-            let mut bytes = [0; HEADER_LEN];
-            match file.read_at(&mut bytes, 0) {
-                Ok(got) => {
-                    let id = Header::parse(&bytes[..got]).ok().map(|header| header.id);
-                    if let Some(id) = id.filter(|id| ids.remove(id)) {
-                        places.insert(id, place);
+            for lost in by_inode.borrow_mut().remove(&place.inode.1).unwrap_or_default() {
+                match work(&file, place.clone(), lost) {
+                    Ok(tried) => search.tried(place.inode, tried),
+                    Err(error) => done = Err(error),
+                }
+            }
+            done.is_ok() && !by_inode.borrow().is_empty()
+        };
+        let missed = self.look_for(!self.read_only, stop, wanted, found);
+        done?;
+        search.missed = missed;
+        search.left.extend(by_inode.into_inner().into_values().flatten());
+        Ok(())
+    }
+
+    /// Looks for what is left by the ids in headers.
+    fn by_id(
+        &self,
+        search: &mut Search,
+        stop: &dyn Fn() -> bool,
+        work: &mut Known<'_, S::File>,
+    ) -> Result<(), Error> {
+        let failed = |error| Error::io("finding a file again", error);
+        let (places, missed) = self.places(&search.left.iter().map(|lost| lost.id).collect(), stop);
+        search.missed = missed;
+        for lost in std::mem::take(&mut search.left) {
+            let named = places.get(&lost.id).map_or(&[][..], Vec::as_slice);
+            let free: Vec<&Place> =
+                named.iter().filter(|place| !search.claimed.contains(&place.inode)).collect();
+            let several = free.iter().any(|place| place.inode != free[0].inode);
+            let there = match several {
+                true => free.iter().find(|place| place.path == lost.place.path).copied(),
+                false => free.first().copied(),
+            };
+            if several {
+                self.name_copies(&free, there);
+            }
+            let Some(place) = there else {
+                search.left.push(Lost { stranger: lost.stranger || several, ..lost });
+                continue;
+            };
+            match self.store.find(place, !self.read_only).map_err(failed)? {
+                Some((there, file)) if there.inode == place.inode => {
+                    search.tried(there.inode, work(&file, there, lost)?);
+                }
+                _ => {
+                    let closed = std::io::ErrorKind::PermissionDenied;
+                    search.missed.get_or_insert((place.clone(), closed.into()));
+                    search.left.push(lost);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says which files have one id.
+    fn name_copies(&self, places: &[&Place], there: Option<&Place>) {
+        for place in places.iter().filter(|place| there.is_none_or(|there| there.inode != place.inode)) {
+            let path = String::from_utf8_lossy(&place.path);
+            let why = "is a copy of a file that the journal knows, left as it is";
+            lock(&self.lines).push(format!("{path}: {why}"));
+        }
+    }
+
+    /// Where files with these ids in their headers are, by all of their names; and what could not be looked at.
+    fn places(
+        &self,
+        ids: &HashSet<u64>,
+        stop: &dyn Fn() -> bool,
+    ) -> (HashMap<u64, Vec<Place>>, Option<Missed>) {
+        let (mut places, mut unread) = (HashMap::<u64, Vec<Place>>::new(), None);
+        let found = &mut |place: Place, file: S::File| {
+            match id_of(&file) {
+                Ok(id) => {
+                    if let Some(id) = id.filter(|id| ids.contains(id)) {
+                        places.entry(id).or_default().push(place);
                     }
                 }
                 Err(error) => _ = unread.get_or_insert((place, error)),
             }
-            !ids.is_empty()
+            true
         };
         let missed = self.look_for(false, stop, &|_| true, found);
+        places.values_mut().for_each(|places| places.dedup());
         (places, missed.or(unread))
     }
 
@@ -203,7 +280,7 @@ impl<S: Store> Shared<S> {
         let failed = |error| Error::io("finding a file again", error);
         let mut moved: HashMap<u64, Vec<T>> = HashMap::new();
         for (place, what) in files {
-            match self.store.find(&place).map_err(failed)? {
+            match self.store.find(&place, true).map_err(failed)? {
                 Some((there, file)) if there.inode.1 == place.inode.1 => work(&file, place, what)?,
                 _ => moved.entry(place.inode.1).or_default().push(what),
             }

@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 
 use super::said::{Lost, slots_end};
 use crate::Error;
-use crate::content::ledger::{self, Look};
+use crate::content::ledger::{self, Look, Over};
 use crate::content::slots::{self, FileKey};
 use crate::content::{RANGE, Shared};
 use crate::format::{HEADER_LEN, Header, OVERHEAD};
@@ -53,6 +53,32 @@ impl<S: Store> Shared<S> {
         }
         let cut = open_end || lost.overlay.is_empty() && stored != self.geometry.stored_len(len);
         Ok(cut.then_some(len))
+    }
+
+    /// What a recovery would make of a file, for reading alone.
+    pub(in crate::content) fn over(
+        &self,
+        file: &S::File,
+        key: &FileKey,
+        mut lost: Lost,
+        crypto: &mut impl Crypto,
+    ) -> Result<Over, Error> {
+        let stored = file.len().map_err(|error| Error::io("reading a file's length", error))?;
+        let (len, open_end) = self.whole(file, key, &lost, stored, crypto)?;
+        lost.overlay.cut(self.geometry.tail(len) + 1);
+        Ok(Over { len, open_end, overlay: lost.overlay, header: lost.header })
+    }
+
+    /// The same of a file that was made in an epoch that did not end well.
+    pub(in crate::content) fn over_unknown(
+        &self,
+        file: &S::File,
+        place: &Place,
+        header: &Header,
+        key: &FileKey,
+        crypto: &mut impl Crypto,
+    ) -> Result<Over, Error> {
+        self.over(file, key, Lost::unknown(header.id, place.clone()), crypto)
     }
 
     /// As [`ledger::whole`], of the file's bytes.

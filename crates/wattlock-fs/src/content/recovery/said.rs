@@ -17,12 +17,22 @@ pub(crate) struct Lost {
     pub(crate) header: Option<u64>,
     /// Another file has its inode number.
     pub(crate) stranger: bool,
+    /// Another inode that has its id is where it was.
+    pub(crate) elsewhere: bool,
 }
 
 impl Lost {
     /// A file of which nothing is known: what opens of it is kept.
     pub(crate) fn unknown(id: u64, place: Place) -> Lost {
-        Lost { id, place, committed: 0, overlay: Overlay::default(), header: None, stranger: false }
+        Lost {
+            id,
+            place,
+            committed: 0,
+            overlay: Overlay::default(),
+            header: None,
+            stranger: false,
+            elsewhere: false,
+        }
     }
 }
 
@@ -30,7 +40,7 @@ impl Lost {
 #[derive(Default)]
 pub(crate) struct Said {
     pub(crate) files: Vec<Lost>,
-    by_id: HashMap<u64, usize>,
+    by_id: HashMap<(u64, (u64, u64)), usize>,
     by_number: HashMap<u32, usize>,
     pub(crate) ranges: Vec<u64>,
 }
@@ -53,7 +63,7 @@ impl Said {
                 Op::Range(start) => self.ranges.push(start),
                 Op::File { number, id, place, committed } => {
                     let committed = content_len(committed, geometry)?;
-                    let index = *self.by_id.entry(id).or_insert(self.files.len());
+                    let index = *self.by_id.entry((id, place.inode)).or_insert(self.files.len());
                     self.by_number.insert(number, index);
                     match self.files.get_mut(index) {
                         Some(file) => (file.place, file.committed) = (place, committed),
