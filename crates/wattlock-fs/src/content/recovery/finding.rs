@@ -177,11 +177,14 @@ impl<S: Store> Shared<S> {
         let failed = |error| Error::io("finding a file again", error);
         let (places, missed) = self.places(&search.left.iter().map(|lost| lost.id).collect(), stop);
         search.missed = missed;
+        let mut rivals: HashMap<u64, usize> = HashMap::new();
+        search.left.iter().for_each(|lost| *rivals.entry(lost.id).or_default() += 1);
         for lost in std::mem::take(&mut search.left) {
             let named = places.get(&lost.id).map_or(&[][..], Vec::as_slice);
             let free: Vec<&Place> =
                 named.iter().filter(|place| !search.claimed.contains(&place.inode)).collect();
-            let several = free.iter().any(|place| place.inode != free[0].inode);
+            let several = free.iter().any(|place| place.inode != free[0].inode)
+                || !free.is_empty() && rivals.get(&lost.id).is_some_and(|count| *count > 1);
             let there = match several {
                 true => free.iter().find(|place| place.path == lost.place.path).copied(),
                 false => free.first().copied(),
