@@ -232,11 +232,12 @@ impl<S: Store> Contents<S> {
     /// [`Error::Io`].
     pub fn before_create(&self, crypto: &mut impl Crypto) -> Result<Creating<'_>, Error> {
         let shared = &self.shared;
-        shared.relieve(crypto)?;
-        let creating = Creating { _no_checkpoint: read(&shared.creating) };
-        let _epoch = read(&shared.epoch);
-        shared.range(&mut lock(&shared.files), crypto)?;
-        Ok(creating)
+        shared.in_room(crypto, |crypto| {
+            let creating = Creating { _no_checkpoint: read(&shared.creating) };
+            let _epoch = read(&shared.epoch);
+            shared.range(&mut lock(&shared.files), crypto)?;
+            Ok(creating)
+        })
     }
 
     /// Makes an empty file of a new, empty backing file. What a power cut leaves of that file if
@@ -361,6 +362,15 @@ impl<S: Store> Contents<S> {
             }
             // Whoever opens it now waits until this is done.
             None => work(),
+        }
+    }
+
+    /// To be called when a name of a file was removed: without another name and an opener nothing of it is kept, and its
+    /// room is free at once.
+    pub fn removed(&self, inode: (u64, u64)) {
+        let body = read(&self.shared.kept).get(inode);
+        if let Some(body) = body {
+            self.shared.forget_if_removed(&body);
         }
     }
 

@@ -50,8 +50,9 @@ const OPS_MAX: usize = 1 << 24;
 const OVERLAPS: u64 = 16;
 /// Ranges of file ids that a head can have: it fits a sector then, which no power cut tears.
 pub(crate) const RANGES: usize = 54;
-/// A journal is not cut below this many bytes: blocks that exist are synced faster than new ones.
-const KEEP: u64 = 1 << 20;
+/// Bytes that a journal keeps room for when it is empty, so that what is overwritten finds room on a full disk: a record
+/// of one batch and some more. Blocks that exist are synced faster than new ones, too.
+const KEEP: u64 = 2 << 20;
 
 /// Proof that records up to one are durable: what they replace may be overwritten. Only the journal gives it.
 #[derive(Debug, Clone, Copy)]
@@ -222,14 +223,17 @@ impl<F: File> Journal<F> {
         Ok(())
     }
 
-    /// Gives back the space of an emptied journal, once nothing points into it any longer. Where that fails it stays.
+    /// Gives back the space of an emptied journal but for what it keeps, once nothing points into it any longer. Where that
+    /// fails it stays; where there is no room for what it keeps, less is kept.
     pub(crate) fn shrink(&self) {
         let inner = self.inner();
         if let Some(file) = &self.file
             && inner.end <= KEEP
-            && file.len().is_ok_and(|len| len > KEEP)
         {
-            _ = file.set_len(KEEP);
+            if file.len().is_ok_and(|len| len > KEEP) {
+                _ = file.set_len(KEEP);
+            }
+            _ = file.take_room(0, KEEP);
         }
     }
 

@@ -32,6 +32,9 @@ pub trait File: Send + Sync + 'static {
     fn sync(&self) -> io::Result<()>;
     /// Makes a hole without changing the length.
     fn punch(&self, at: u64, len: u64) -> io::Result<()>;
+    /// Takes room for `len` bytes at `at`, so that writing them finds it. Neither the length nor any byte changes. Where
+    /// the storage cannot do that this does nothing.
+    fn take_room(&self, at: u64, len: u64) -> io::Result<()>;
     /// The first place from `at` on that is in no hole; `None` if only a hole follows. `at` where holes are not known.
     fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
         Ok(Some(at))
@@ -133,6 +136,19 @@ impl File for std::fs::File {
         match rustix::fs::fallocate(self, how, at, len) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(self, at, len),
             result => Ok(result?),
+        }
+    }
+
+    fn take_room(&self, at: u64, len: u64) -> io::Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        loop {
+            match rustix::fs::fallocate(self, FallocateFlags::KEEP_SIZE, at, len) {
+                Err(Errno::INTR) => {}
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 

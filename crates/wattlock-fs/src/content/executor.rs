@@ -67,6 +67,11 @@ impl<S: Store> Content<S> {
                 }
                 state.file.set_len(resize.stored).map_err(|error| Error::io(what, error))?;
             }
+            Step::Room(room) => match state.file.take_room(room.at, room.len) {
+                Ok(()) => {}
+                Err(error) if room.needed => return Err(Error::io("writing a file", error)),
+                Err(_) => return Ok(()),
+            },
             Step::SyncFile => {
                 if let Err(error) = state.file.sync() {
                     self.in_doubt(state);
@@ -159,11 +164,30 @@ fn write_in_place<F: File>(
 /// Puts back what was overwritten in place.
 fn take_back<F: File>(state: &mut State<F>, tried: Option<Tried>, scratch: &Scratch) {
     let Some(Tried { at, physical }) = tried else { return };
-    if state.file.set_len(physical).is_ok() {
+    if cut_back(state, physical) {
         state.ledger.took_back(physical);
     }
     // These bytes had room a moment ago. If even that fails the file is not what it was, and its tags say so.
     _ = state.file.write_at(&scratch.old, at);
+}
+
+/// Cuts the backing file, and gives back room that was taken behind its end. What the journal has keeps its room.
+fn cut_back<F: File>(state: &State<F>, physical: u64) -> bool {
+    if state.file.set_len(physical).is_err() {
+        return false;
+    }
+    let end = state.ledger.end_in_place();
+    _ = state.file.take_room(physical, end.saturating_sub(physical));
+    true
+}
+
+/// Takes room behind the end for what is about to be written there, so that a disk without room changes nothing.
+pub(super) fn try_room<F: File>(state: &State<F>, at: u64, len: u64) -> Result<(), Error> {
+    let taken = state.file.take_room(at, len);
+    taken.map_err(|error| {
+        _ = cut_back(state, state.ledger.physical());
+        Error::io("writing a file", error)
+    })
 }
 
 impl<S: Store> Shared<S> {

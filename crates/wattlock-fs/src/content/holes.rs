@@ -117,7 +117,10 @@ impl<S: Store> Content<S> {
     /// # Errors
     /// As [`Content::write`].
     pub fn zero(&self, at: u64, len: u64, crypto: &mut impl Crypto) -> Result<(), Error> {
-        self.shared.relieve(crypto)?;
+        self.shared.in_room(crypto, |crypto| self.zero_once(at, len, crypto))
+    }
+
+    fn zero_once<C: Crypto>(&self, at: u64, len: u64, crypto: &mut C) -> Result<(), Error> {
         let _epoch = read(&self.shared.epoch);
         let mut state = self.state_mut();
         let state = &mut *state;

@@ -11,11 +11,19 @@
 //! - J4: [`Ledger::placing`] demands [`Durable`], which only a sync of the journal gives.
 //! - J5: [`placing`] and [`recovering`] are the same for a checkpoint and for a recovery.
 
+mod placing;
+mod steps;
+
+use super::SMALL_GROWTH;
 use super::overlay::{Overlay, Piece, runs};
-use super::{BATCH, SMALL_GROWTH};
-use crate::Error;
 use crate::format::{Geometry, HEADER_LEN, HOLE_LEN, OVERHEAD};
-use crate::journal::{Durable, Op};
+use crate::journal::Durable;
+pub(crate) use placing::{Look, Placing, placing, recovering, whole};
+use steps::Why;
+pub(crate) use steps::{Draft, InPlace, Logged, Put, Request, Resize, Room, Step, Until};
+
+/// Bytes of which a file system gives all or none.
+const BLOCK: u64 = 4096;
 
 /// What a slot is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,181 +69,12 @@ enum Known {
     Earlier,
 }
 
-/// What is to be done with a file.
-#[derive(Debug, Clone)]
-pub(crate) enum Request {
-    /// Slots `first` to `until`, sealed one after the other, take the place of what is there; then the content has `len`
-    /// bytes. `left` is what is left of runs of holes that they cut in two.
-    Write { first: u64, until: u64, len: u64, left: Vec<(u64, u8)> },
-    /// A hole is put behind the end, up to `len` bytes. The old last chunk, if it has bytes, is sealed as a full one
-    /// (`fill`) in front of the new last one.
-    Extend { len: u64, fill: bool },
-    /// The content ends after `len` bytes. Its new last slot is sealed; `run` is where a run of holes begins that covers it.
-    Cut { len: u64, run: Option<u64> },
-    /// Slots `first` to before `behind` become a hole.
-    Punch { first: u64, behind: u64 },
-    /// What was written so far is to be durable.
-    Sync,
-    /// The steps of the latest [`Request::Sync`] are done.
-    Commit,
-}
-
-/// One thing to do.
-#[derive(Debug, Clone)]
-pub(crate) enum Step {
-    /// Append a record about this file to the journal.
-    Log(Draft),
-    /// Make the journal durable.
-    SyncJournal(Until),
-    /// Write sealed slots in place.
-    Write(InPlace),
-    /// Give the backing file this length.
-    Resize(Resize),
-    /// Make the backing file durable.
-    SyncFile,
-}
-
-/// Up to where the journal is to be durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Until {
-    /// The record that says where the committed end is.
-    Known,
-    /// The latest record about the file when the step is done.
-    Touched,
-    /// This record.
-    Record(u64),
-}
-
-/// Permission to write slots in place: none of them is committed or replaced, and what must be durable before they are
-/// overwritten is so when the steps in front are done.
-#[derive(Debug, Clone)]
-pub(crate) struct InPlace {
-    first: u64,
-    from: usize,
-    bytes: usize,
-    len: Option<u64>,
-}
-
-impl InPlace {
-    /// The first slot.
-    pub(crate) fn first(&self) -> u64 {
-        self.first
-    }
-
-    /// The part of the sealed slots that goes there.
-    pub(crate) fn range(&self) -> std::ops::Range<usize> {
-        self.from..self.from + self.bytes
-    }
-}
-
-/// A new length of the backing file.
-#[derive(Debug, Clone)]
-pub(crate) struct Resize {
-    pub(crate) stored: u64,
-    why: Why,
-}
-
-impl Resize {
-    /// Whether it is taken back if a later step fails.
-    pub(crate) fn is_trial(&self) -> bool {
-        self.why == Why::Grows
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
-    /// Room for a hole.
-    Grows,
-    /// Slots that are not committed go, and the content ends after so many bytes.
-    Cut(u64),
-    /// The journal says that they are gone.
-    Gone,
-}
-
-/// A record of the journal about one file. Its blob is the header, the slots and the hole records, in this order.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Draft {
-    /// The content is cut to so many bytes.
-    pub(crate) cut: Option<u64>,
-    /// A header that allows hole records.
-    pub(crate) header: bool,
-    /// Sealed slots.
-    pub(crate) puts: [Option<Put>; 2],
-    /// Hole records.
-    pub(crate) holes: Vec<(u64, u8)>,
-    /// So many bytes are durable.
-    pub(crate) commit: Option<u64>,
-    /// The content's length afterwards.
-    len: Option<u64>,
-}
-
-impl Draft {
-    /// Slots, by where they are among those that were sealed.
-    pub(crate) fn puts(&self) -> impl Iterator<Item = &Put> {
-        self.puts.iter().flatten()
-    }
-
-    /// What the record says of the file that has this number.
-    pub(crate) fn ops(&self, number: u32) -> impl Iterator<Item = Op> {
-        let cut = self.cut.map(|len| Op::Cut { number, len });
-        let header = self.header.then_some(Op::Header { number });
-        let puts = self.puts().map(move |put| {
-            let Put { first, count, last_len, .. } = *put;
-            Op::Put { number, first, count, last_len }
-        });
-        let holes = self.holes.iter().map(move |(first, level)| {
-            let (first, level) = (*first, *level);
-            Op::Hole { number, first, level }
-        });
-        let commit = self.commit.map(|len| Op::Commit { number, len });
-        cut.into_iter().chain(header).chain(puts).chain(holes).chain(commit)
-    }
-}
-
-/// Consecutive slots of a record.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Put {
-    pub(crate) first: u64,
-    pub(crate) count: u32,
-    /// Bytes of the last; all others are full.
-    pub(crate) last_len: u32,
-    /// Where they begin among the sealed slots, and how many bytes they are.
-    pub(crate) from: usize,
-    pub(crate) bytes: usize,
-}
-
-/// Where a record is that was appended.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Logged {
-    /// The file's number in the journal.
-    pub(crate) file: u32,
-    /// The record's number.
-    pub(crate) record: u64,
-    /// Where its blob begins in the journal's file.
-    pub(crate) blob: u64,
-}
-
 /// What a sync found when it began.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
     len: u64,
     cuts: u64,
     wrote: bool,
-}
-
-/// One thing to do to bring the journal into place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Placing {
-    /// Make a hole in the backing file.
-    Punch { at: u64, len: u64 },
-    /// Copy bytes from the journal's file to the backing file.
-    Copy { from: u64, to: u64, bytes: usize },
-    /// Write an empty last slot.
-    End { slot: u64 },
-    /// Cut the backing file, if it is longer.
-    Cut { stored: u64 },
-    /// Give the backing file this length, if it has another.
-    Fit { stored: u64 },
 }
 
 /// What the journal has of a file that is only read, and what is whole of it.
@@ -288,6 +127,8 @@ pub(crate) struct Ledger {
     mark: Mark,
     /// A crash left no last slot, and none may be written.
     open_end: bool,
+    /// The backing file has room up to here, unless it is sparse.
+    roomy: u64,
 }
 
 impl Ledger {
@@ -314,6 +155,7 @@ impl Ledger {
             sparse: false,
             mark: Mark::default(),
             open_end: false,
+            roomy: physical.next_multiple_of(BLOCK),
         }
     }
 
@@ -491,9 +333,31 @@ impl Ledger {
             let last_len = (journaled - (count - 1) as usize * stride) as u32;
             let put = Put { first, count, last_len, from: 0, bytes: journaled };
             let (puts, holes) = ([Some(put), None], left.to_vec());
-            steps.push(Step::Log(Draft { puts, holes, len: Some(len), ..Draft::default() }));
+            self.log(Draft { puts, holes, len: Some(len), ..Draft::default() }, &mut steps);
         }
         steps
+    }
+
+    /// Plans a record, behind the room in place that its slots have not yet.
+    fn log(&self, draft: Draft, steps: &mut Vec<Step>) {
+        let geometry = self.geometry;
+        for put in draft.puts() {
+            let at = geometry.slot_at(put.first);
+            let end = at + put.bytes as u64;
+            let (from, until) = match self.sparse || draft.header {
+                true => (at, end),
+                false => (self.roomy, end.next_multiple_of(BLOCK)),
+            };
+            if from < until {
+                steps.push(Step::Room(Room { at: from, len: until - from, needed: true }));
+            }
+        }
+        let hole = |(first, _): &(u64, u8)| {
+            let at = geometry.slot_at(*first);
+            Step::Room(Room { at, len: HOLE_LEN as u64, needed: true })
+        };
+        steps.extend(draft.holes.iter().map(hole));
+        steps.push(Step::Log(draft));
     }
 
     /// The only maker of [`InPlace`]: for slots that are loose, behind what must be durable before.
@@ -542,7 +406,7 @@ impl Ledger {
         let holes = runs(old + u64::from(fill), new);
         let puts = [filled, Some(tail)];
         let draft = Draft { header: !self.sparse, puts, holes, len: Some(len), ..Draft::default() };
-        steps.push(Step::Log(draft));
+        self.log(draft, &mut steps);
         steps
     }
 
@@ -560,11 +424,17 @@ impl Ledger {
         }
         let holes = run.map_or_else(Vec::new, |start| runs(start, index));
         let put = Put { first: index, count: 1, last_len: bytes as u32, from: 0, bytes };
+        let hole = |(first, _): &(u64, u8)| {
+            Step::Room(Room { at: geometry.slot_at(*first), len: HOLE_LEN as u64, needed: true })
+        };
+        steps.extend(holes.iter().map(hole));
         steps.push(Step::Log(Draft { cut: Some(len), puts: [Some(put), None], holes, ..Draft::default() }));
         // Committed bytes go only after the journal knows that they may.
         steps.push(Step::SyncJournal(Until::Touched));
-        let stored = geometry.slot_at(index).min(self.physical);
-        steps.push(Step::Resize(Resize { stored, why: Why::Gone }));
+        let at = geometry.slot_at(index);
+        steps.push(Step::Resize(Resize { stored: at.min(self.physical), why: Why::Gone }));
+        // What the new last slot needs was just given back.
+        steps.push(Step::Room(Room { at, len: bytes as u64, needed: false }));
         steps
     }
 
@@ -626,9 +496,14 @@ impl Ledger {
             Step::Write(slots) => {
                 self.wrote = true;
                 self.physical = self.physical.max(self.geometry.slot_at(slots.first) + slots.bytes as u64);
+                self.roomy = self.roomy.max(self.physical.next_multiple_of(BLOCK));
                 self.len = slots.len.unwrap_or(self.len);
             }
+            Step::Room(room) => self.roomy = self.roomy.max(room.at + room.len),
             Step::Resize(resize) => {
+                if resize.stored < self.physical {
+                    self.roomy = resize.stored.next_multiple_of(BLOCK);
+                }
                 self.physical = resize.stored;
                 match resize.why {
                     Why::Grows => self.wrote = true,
@@ -648,6 +523,12 @@ impl Ledger {
     /// all the same until the next sync.
     pub(crate) fn took_back(&mut self, physical: u64) {
         (self.physical, self.wrote) = (physical, true);
+        self.roomy = self.end_in_place().max(physical).next_multiple_of(BLOCK);
+    }
+
+    /// How long the backing file will be: up to there it has room.
+    pub(crate) fn end_in_place(&self) -> u64 {
+        self.geometry.stored_len(self.len)
     }
 
     fn logged(&mut self, draft: &Draft, Logged { file, record, blob }: Logged) {
@@ -742,107 +623,5 @@ impl Ledger {
         // `wrote` stays: a write that failed in the background is told to the next sync of that file.
         (self.reserved, self.grown, self.doubt) = (false, 0, false);
         self.cut = Cut::Durable;
-    }
-}
-
-/// How slots of the journal, and a header, come into a file of which `len` bytes of content are kept.
-pub(crate) fn placing(geometry: Geometry, overlay: &Overlay, header: Option<u64>, len: u64) -> Vec<Placing> {
-    let mut steps = Vec::new();
-    let mut entries = overlay.iter().peekable();
-    while let Some((index, piece)) = entries.next() {
-        let to = geometry.slot_at(index);
-        if let Some(level) = piece.level {
-            let len = (1_u64 << level).saturating_mul(geometry.stride());
-            steps.push(Placing::Punch { at: to, len });
-        }
-        let (mut bytes, mut next) = (u64::from(piece.len), index + 1);
-        // Slots that are neighbours in both places go together.
-        while piece.level.is_none() && bytes < BATCH && bytes == (next - index) * geometry.stride() {
-            match entries.peek() {
-                Some((there, more))
-                    if *there == next && more.level.is_none() && more.at == piece.at + bytes =>
-                {
-                    bytes += u64::from(more.len);
-                    next += 1;
-                    entries.next();
-                }
-                _ => break,
-            }
-        }
-        steps.push(Placing::Copy { from: piece.at, to, bytes: bytes as usize });
-    }
-    steps.extend(header.map(|from| Placing::Copy { from, to: 0, bytes: HEADER_LEN }));
-    steps.push(Placing::Fit { stored: geometry.stored_len(len) });
-    steps
-}
-
-/// How a file is mended that has `stored` bytes, of whose content `len` bytes are kept: with `open_end` its last slot is
-/// to be written. Nothing if it is whole.
-pub(crate) fn recovering(
-    geometry: Geometry,
-    overlay: &Overlay,
-    header: Option<u64>,
-    stored: u64,
-    (len, open_end): (u64, bool),
-) -> Vec<Placing> {
-    let slot = geometry.tail(len);
-    let mut steps = Vec::new();
-    if open_end {
-        // What is not kept goes first: on a full disk this finds the room.
-        steps.push(Placing::Cut { stored: geometry.slot_at(slot) });
-        steps.push(Placing::End { slot });
-    }
-    if !overlay.is_empty() || open_end || header.is_some() || stored != geometry.stored_len(len) {
-        steps.extend(placing(geometry, overlay, header, len));
-    }
-    steps
-}
-
-/// What a recovery finds in a slot in place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// Data that opens, with all the bytes that were looked at.
-    Opens,
-    /// A hole record of this level.
-    Hole(u8),
-    /// Neither.
-    Broken,
-}
-
-/// How many bytes of a file are whole, from the committed ones on; and whether a last slot must be written behind them.
-/// `look` opens a slot in place of so many bytes.
-pub(crate) fn whole(
-    geometry: Geometry,
-    (committed, overlay): (u64, &Overlay),
-    stored: u64,
-    look: &mut dyn FnMut(u64, usize) -> Result<Look, Error>,
-) -> Result<(u64, bool), Error> {
-    let chunk = geometry.chunk();
-    let mut index = if committed == 0 { 0 } else { geometry.tail(committed) };
-    if committed > 0 && overlay.covering(index).is_none() {
-        // The committed end was not replaced: nothing behind it was begun, or what was begun had no more than that.
-        return Ok((committed, false));
-    }
-    loop {
-        if let Some((start, piece)) = overlay.covering(index) {
-            let text = u64::from(piece.len).saturating_sub(OVERHEAD as u64);
-            match piece.level {
-                Some(level) => index = start + (1 << level),
-                None if text < chunk => return Ok((index * chunk + text, false)),
-                None => index += 1,
-            }
-            continue;
-        }
-        let room = stored.saturating_sub(geometry.slot_at(index)).min(geometry.stride()) as usize;
-        if room < OVERHEAD {
-            return Ok((index * chunk, true));
-        }
-        let full = room as u64 == geometry.stride();
-        match look(index, room)? {
-            Look::Hole(level) if full => index += 1 << level,
-            Look::Opens if full => index += 1,
-            Look::Opens => return Ok((index * chunk + (room - OVERHEAD) as u64, false)),
-            Look::Hole(_) | Look::Broken => return Ok((index * chunk, true)),
-        }
     }
 }

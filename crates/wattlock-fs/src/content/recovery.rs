@@ -81,6 +81,7 @@ impl<S: Store> Shared<S> {
             self.journal.reset(&ranges, crypto)?;
         }
         self.journal.reset(&ranges, crypto)?;
+        self.journal.shrink();
         *write(&self.unclean) = ranges;
         Ok(lines)
     }

@@ -119,6 +119,11 @@ impl<S: Store> Content<S> {
         if self.shared.read_only {
             return Ok(());
         }
+        // Saying up to where it is durable takes a record.
+        self.shared.in_room(crypto, |crypto| self.sync_once(crypto))
+    }
+
+    fn sync_once<C: Crypto>(&self, crypto: &mut C) -> Result<(), Error> {
         let _epoch = read(&self.shared.epoch);
         let _syncing = lock(&self.body.syncing);
         let (file, steps) = {
@@ -158,7 +163,7 @@ impl<S: Store> Content<S> {
                     }
                 }
                 // Of a file's own state only its lock decides.
-                Step::SyncJournal(_) | Step::Log(_) | Step::Write(_) | Step::Resize(_) => {
+                Step::SyncJournal(_) | Step::Log(_) | Step::Write(_) | Step::Resize(_) | Step::Room(_) => {
                     return Err(Error::io("syncing a file", rustix::io::Errno::INVAL));
                 }
             }

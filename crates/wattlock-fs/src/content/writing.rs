@@ -3,6 +3,7 @@
 use wattlock_core::sync::read;
 use wattlock_door::Crypto;
 
+use super::executor::try_room;
 use super::ledger::Request;
 use super::overlay::runs;
 use super::slots;
@@ -26,7 +27,8 @@ impl<S: Store> Content<S> {
     /// Writes all of `from` at `at`. What lies between the end and `at` becomes a hole.
     ///
     /// # Errors
-    /// [`Error::Io`] with `ENOSPC` or `EFBIG`: the old content is intact.
+    /// [`Error::Io`] with `ENOSPC` or `EFBIG`: the old content is intact, and of what is longer than a MiB a part at the
+    /// beginning may be written; the content's length says so.
     pub fn write(&self, from: &[u8], at: u64, crypto: &mut impl Crypto) -> Result<(), Error> {
         self.shared.in_room(crypto, |crypto| {
             let _epoch = read(&self.shared.epoch);
@@ -67,20 +69,39 @@ impl<S: Store> Content<S> {
         if end.is_none_or(|end| end > self.geometry().max_len()) {
             return Err(Error::io("writing a file", rustix::io::Errno::FBIG));
         }
+        let old = state.ledger.len();
         with_scratch(|scratch| {
-            if at > state.ledger.len() {
-                self.extend(state, at, scratch, crypto)?;
+            let done = self.write_all(state, from, at, scratch, crypto);
+            // Nothing of it was written: nor is there a hole in front of it, and the length says so at once.
+            if done.is_err() && (old + 1..=at).contains(&state.ledger.len()) {
+                _ = self.cut(state, old, scratch, crypto);
             }
-            let (chunk, mut done) = (self.geometry().chunk(), 0);
-            while done < from.len() {
-                let start = at + done as u64;
-                let end = (start / chunk * chunk + BATCH + chunk).min(at + from.len() as u64);
-                let piece = (end - start) as usize;
-                self.write_batch(state, &from[done..done + piece], start, scratch, crypto)?;
-                done += piece;
-            }
-            Ok(())
+            done
         })
+    }
+
+    fn write_all(
+        &self,
+        state: &mut State<S::File>,
+        from: &[u8],
+        at: u64,
+        scratch: &mut Scratch,
+        crypto: &mut impl Crypto,
+    ) -> Result<(), Error> {
+        if at > state.ledger.len() {
+            let first = (from.len() as u64).min(BATCH);
+            try_room(state, self.geometry().slot_at(at / self.geometry().chunk()), first)?;
+            self.extend(state, at, scratch, crypto)?;
+        }
+        let (chunk, mut done) = (self.geometry().chunk(), 0);
+        while done < from.len() {
+            let start = at + done as u64;
+            let end = (start / chunk * chunk + BATCH + chunk).min(at + from.len() as u64);
+            let piece = (end - start) as usize;
+            self.write_batch(state, &from[done..done + piece], start, scratch, crypto)?;
+            done += piece;
+        }
+        Ok(())
     }
 
     /// Writes at most one batch that begins at or before the end.

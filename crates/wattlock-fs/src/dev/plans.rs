@@ -450,6 +450,7 @@ impl Model {
                     self.disk.change(true, |image| image.resize(resize.stored, geometry));
                 }
             }
+            Step::Room(_) => {}
             Step::SyncFile => self.disk.sync(),
         }
         if refused {
@@ -548,7 +549,8 @@ impl Model {
         let index = |at: u64| (at - HEADER_LEN as u64) / stride;
         match step {
             Placing::Punch { at, len } => {
-                for slot in index(at)..index(at) + len / stride {
+                image.set(index(at), Slot::Torn);
+                for slot in index(at) + 1..index(at + len) {
                     image.set(slot, Slot::Zero);
                 }
             }
