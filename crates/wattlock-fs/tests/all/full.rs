@@ -149,7 +149,7 @@ enum Step {
 }
 use Step::*;
 
-const STEPS: [Step; 24] = [
+const STEPS: [Step; 27] = [
     Create("new"),
     Write("new", 0, 20_000),
     Append("old", 70),
@@ -174,6 +174,10 @@ const STEPS: [Step; 24] = [
     Checkpoint,
     Append("new", 70_000),
     Sync("new"),
+    // Small growth and a hole, in the journal alone.
+    Append("old", 50_000),
+    Sync("old"),
+    SetLen("new", 500_000),
 ];
 
 impl Full {
