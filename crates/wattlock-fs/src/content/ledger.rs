@@ -22,7 +22,7 @@ pub(crate) use placing::{Look, Placing, placing, recovering, whole};
 use steps::Why;
 pub(crate) use steps::{Draft, InPlace, Logged, Put, Request, Resize, Room, Step, Until};
 
-/// Bytes of which a file system gives all or none.
+/// Room is taken in multiples of so many bytes, so that lines that are appended need not take it each.
 const BLOCK: u64 = 4096;
 
 /// What a slot is.
@@ -155,7 +155,7 @@ impl Ledger {
             sparse: false,
             mark: Mark::default(),
             open_end: false,
-            roomy: physical.next_multiple_of(BLOCK),
+            roomy: physical,
         }
     }
 
@@ -496,13 +496,13 @@ impl Ledger {
             Step::Write(slots) => {
                 self.wrote = true;
                 self.physical = self.physical.max(self.geometry.slot_at(slots.first) + slots.bytes as u64);
-                self.roomy = self.roomy.max(self.physical.next_multiple_of(BLOCK));
+                self.roomy = self.roomy.max(self.physical);
                 self.len = slots.len.unwrap_or(self.len);
             }
             Step::Room(room) => self.roomy = self.roomy.max(room.at + room.len),
             Step::Resize(resize) => {
                 if resize.stored < self.physical {
-                    self.roomy = resize.stored.next_multiple_of(BLOCK);
+                    self.roomy = resize.stored;
                 }
                 self.physical = resize.stored;
                 match resize.why {
@@ -523,7 +523,7 @@ impl Ledger {
     /// all the same until the next sync.
     pub(crate) fn took_back(&mut self, physical: u64) {
         (self.physical, self.wrote) = (physical, true);
-        self.roomy = self.end_in_place().max(physical).next_multiple_of(BLOCK);
+        self.roomy = self.end_in_place().max(physical);
     }
 
     /// How long the backing file will be: up to there it has room.

@@ -6,6 +6,7 @@ mod common;
 mod contents;
 mod crash;
 mod damage;
+mod disk;
 mod folder;
 mod full;
 mod nonces;
