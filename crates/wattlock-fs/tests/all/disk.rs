@@ -99,7 +99,7 @@ fn fill(disk: &Disk, content: &Arc<Content<FolderStore>>, crypto: &mut Dispatche
         }
     }
     assert!(refused > 5, "{refused}");
-    let mut line = |crypto: &mut Dispatcher| {
+    let line = |crypto: &mut Dispatcher| {
         content.append(b"a line that is synced\n", crypto).and_then(|_| content.sync(crypto))
     };
     (0..1000).any(|_| line(crypto).is_err());
