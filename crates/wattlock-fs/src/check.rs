@@ -357,23 +357,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
                 }
                 Err(Error::Damaged(_)) => {
                     let end = len.min(at + buffer.len() as u64);
-                    while at < end {
-                        let piece = (chunk - at % chunk).min(end - at) as usize;
-                        let index = at / chunk;
-                        at += piece as u64;
-                        match content.read(&mut buffer[..piece], at - piece as u64, crypto) {
-                            Ok(read) => self.state().found.bytes += read as u64,
-                            Err(_) => {
-                                let next = self.next_stored(content, index);
-                                at = at.max(next.saturating_mul(chunk).min(len));
-                                let last = (at - 1) / chunk;
-                                match bad.last_mut() {
-                                    Some((_, before)) if *before + 1 == index => *before = last,
-                                    _ => bad.push((index, last)),
-                                }
-                            }
-                        }
-                    }
+                    at = self.read_chunks(content, (at, end), buffer, &mut bad, crypto);
                 }
                 Err(error) => {
                     self.damaged(path, error);
@@ -391,6 +375,36 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
                 false => self.damaged(path, format!("chunks {first} to {last} do not authenticate")),
             }
         }
+    }
+
+    /// Reads chunk by chunk from one place to another, and enters those that are damaged. Returns where to go on.
+    fn read_chunks(
+        &self,
+        content: &Content<S>,
+        (mut at, end): (u64, u64),
+        buffer: &mut [u8],
+        bad: &mut Vec<(u64, u64)>,
+        crypto: &mut impl Crypto,
+    ) -> u64 {
+        let (len, chunk) = (content.len(), self.chunk as u64);
+        while at < end {
+            let piece = (chunk - at % chunk).min(end - at) as usize;
+            let index = at / chunk;
+            at += piece as u64;
+            match content.read(&mut buffer[..piece], at - piece as u64, crypto) {
+                Ok(read) => self.state().found.bytes += read as u64,
+                Err(_) => {
+                    let next = self.next_stored(content, index);
+                    at = at.max(next.saturating_mul(chunk).min(len));
+                    let last = (at - 1) / chunk;
+                    match bad.last_mut() {
+                        Some((_, before)) if *before + 1 == index => *before = last,
+                        _ => bad.push((index, last)),
+                    }
+                }
+            }
+        }
+        at
     }
 
     /// The chunk behind a damaged one that may be anything else: all that lie in one hole of the backing file have no bytes

@@ -10,6 +10,9 @@
 //! Invariants: numbers grow and are never used twice under a key; a record is durable only after all before it; a head
 //! is durable before the first record of its epoch is written.
 
+mod ops;
+mod reading;
+
 use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::Timespec;
@@ -20,8 +23,10 @@ use zeroize::Zeroizing;
 
 use crate::Error;
 use crate::content::slots::random;
-use crate::format::be64;
-use crate::store::{File, Place};
+use crate::store::File;
+pub(crate) use ops::{Op, Ops};
+pub(crate) use reading::Record;
+use reading::{is_zero, read_at, read_head, read_record, read_records};
 
 const HEAD_MAGIC: &[u8; 8] = b"wattlojh";
 const RECORD_MAGIC: &[u8; 8] = b"wattlojr";
@@ -45,133 +50,35 @@ const OPS_MAX: usize = 1 << 24;
 const OVERLAPS: u64 = 16;
 /// Ranges of file ids that a head can have: it fits a sector then, which no power cut tears.
 pub(crate) const RANGES: usize = 54;
-/// A journal is not cut below this many bytes: blocks that exist are synced faster than new ones.
-const KEEP: u64 = 1 << 20;
+/// Bytes that a journal keeps room for when it is empty, so that what is overwritten finds room on a full disk: a record
+/// of one batch and some more. Blocks that exist are synced faster than new ones, too.
+const KEEP: u64 = 2 << 20;
 
-/// One operation of a record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Op {
-    /// File ids from here on may be given to new files.
-    Range(u64),
-    /// From now on `number` is this file, of which `committed` bytes are durable in place.
-    File { number: u32, id: u64, place: Place, committed: u64 },
-    /// The blob goes on with data slots `first` and so on; all are full but perhaps the last.
-    Put { number: u32, first: u64, count: u32, last_len: u32 },
-    /// The blob goes on with a hole record for a run of two to the `level` slots.
-    Hole { number: u32, first: u64, level: u8 },
-    /// So many bytes are durable: in place, or in this journal before.
-    Commit { number: u32, len: u64 },
-    /// The content was cut to so many bytes.
-    Cut { number: u32, len: u64 },
-    /// The blob goes on with a new header.
-    Header { number: u32 },
-}
+/// Proof that records up to one are durable: what they replace may be overwritten. Only the journal gives it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Durable(u64);
 
-/// Operations of one record, being written.
-#[derive(Default)]
-pub(crate) struct Ops(Vec<u8>);
+impl Durable {
+    /// That no record is needed.
+    pub(crate) fn of_nothing() -> Durable {
+        Durable(0)
+    }
 
-impl Ops {
-    pub(crate) fn push(&mut self, op: &Op) {
-        let to = &mut self.0;
-        match op {
-            Op::Range(start) => {
-                to.push(1);
-                to.extend(start.to_be_bytes());
-            }
-            Op::File { number, id, place, committed } => {
-                to.push(2);
-                to.extend(number.to_be_bytes());
-                for value in [*id, place.inode.0, place.inode.1, *committed] {
-                    to.extend(value.to_be_bytes());
-                }
-                // A path is a hint: one that is too long is left out, and the file is found by its inode.
-                let path = if place.path.len() <= 65535 { &place.path[..] } else { &[] };
-                to.extend((path.len() as u16).to_be_bytes());
-                to.extend(path);
-            }
-            Op::Put { number, first, count, last_len } => {
-                to.push(3);
-                to.extend(number.to_be_bytes());
-                to.extend(first.to_be_bytes());
-                to.extend(count.to_be_bytes());
-                to.extend(last_len.to_be_bytes());
-            }
-            Op::Hole { number, first, level } => {
-                to.push(4);
-                to.extend(number.to_be_bytes());
-                to.extend(first.to_be_bytes());
-                to.push(*level);
-            }
-            Op::Commit { number, len } => {
-                to.push(5);
-                to.extend(number.to_be_bytes());
-                to.extend(len.to_be_bytes());
-            }
-            Op::Cut { number, len } => {
-                to.push(6);
-                to.extend(number.to_be_bytes());
-                to.extend(len.to_be_bytes());
-            }
-            Op::Header { number } => {
-                to.push(7);
-                to.extend(number.to_be_bytes());
-            }
-        }
+    /// For a model of the journal.
+    pub(crate) fn modelled(record: u64) -> Durable {
+        Durable(record)
     }
-}
 
-/// Reads operations; `None` for what is none.
-fn parse_ops(mut from: &[u8]) -> Option<Vec<Op>> {
-    fn take<'a>(from: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = from.split_at_checked(len)?;
-        *from = rest;
-        Some(taken)
+    /// Whether this record is durable.
+    pub(crate) fn covers(&self, record: u64) -> bool {
+        record <= self.0
     }
-    fn long(from: &mut &[u8]) -> Option<u64> {
-        take(from, 8).map(be64)
-    }
-    fn word(from: &mut &[u8]) -> Option<u32> {
-        take(from, 4).map(|bytes| be64(bytes) as u32)
-    }
-    let from = &mut from;
-    let mut ops = Vec::new();
-    while !from.is_empty() {
-        let tag = take(from, 1)?[0];
-        if tag == 1 {
-            ops.push(Op::Range(long(from)?));
-            continue;
-        }
-        let number = word(from)?;
-        ops.push(match tag {
-            2 => {
-                let (id, device, inode, committed) = (long(from)?, long(from)?, long(from)?, long(from)?);
-                let len = be64(take(from, 2)?) as usize;
-                let path = take(from, len)?.to_vec();
-                Op::File { number, id, place: Place { inode: (device, inode), path }, committed }
-            }
-            3 => Op::Put { number, first: long(from)?, count: word(from)?, last_len: word(from)? },
-            4 => Op::Hole { number, first: long(from)?, level: take(from, 1)?[0] },
-            5 => Op::Commit { number, len: long(from)? },
-            6 => Op::Cut { number, len: long(from)? },
-            7 => Op::Header { number },
-            _ => return None,
-        });
-    }
-    Some(ops)
-}
-
-/// One record that was read.
-pub(crate) struct Record {
-    pub(crate) ops: Vec<Op>,
-    /// Where its blob is in the journal's file.
-    pub(crate) blob_at: u64,
-    pub(crate) blob_len: u64,
 }
 
 /// The journal of one volume. Shared by threads.
 pub(crate) struct Journal<F: File> {
-    file: F,
+    /// None if there is no journal, and none may be made.
+    file: Option<F>,
     inner: Mutex<Inner>,
     /// Held by the thread that syncs; others wait for it and find their records durable.
     syncing: Mutex<()>,
@@ -259,7 +166,19 @@ impl<F: File> Journal<F> {
     }
 
     fn new(file: F, inner: Inner) -> Journal<F> {
-        Journal { file, inner: Mutex::new(inner), syncing: Mutex::new(()) }
+        Journal { file: Some(file), inner: Mutex::new(inner), syncing: Mutex::new(()) }
+    }
+
+    /// What there is to read if there is no journal: nothing.
+    pub(crate) fn none() -> Result<(Journal<F>, Found), Error> {
+        let key = Key::symmetric(Algorithm::Aes256Gcm, &[0; 32])?;
+        let inner = Mutex::new(Inner::new(Vec::new(), key, 1, 0));
+        let journal = Journal { file: None, inner, syncing: Mutex::new(()) };
+        Ok((journal, Found { records: Vec::new(), ranges: Vec::new(), fresh: true }))
+    }
+
+    fn file(&self) -> Result<&F, Error> {
+        self.file.as_ref().ok_or_else(|| Error::io("opening the journal", rustix::io::Errno::ROFS))
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -287,9 +206,9 @@ impl<F: File> Journal<F> {
         let tag = seal(&key, u64::MAX, &head, &mut text, crypto)?;
         head.extend(text);
         head.extend(tag);
-        let slot = 1 - inner.head;
+        let (slot, file) = (1 - inner.head, self.file()?);
         let failed = |error| Error::io("writing the journal's head", error);
-        if let Err(error) = self.file.write_at(&head, HEADS[slot]).and_then(|()| self.file.sync()) {
+        if let Err(error) = file.write_at(&head, HEADS[slot]).and_then(|()| file.sync()) {
             inner.trouble = Trouble::Head;
             return Err(failed(error));
         }
@@ -304,11 +223,17 @@ impl<F: File> Journal<F> {
         Ok(())
     }
 
-    /// Gives back the space of an emptied journal, once nothing points into it any longer. Where that fails it stays.
+    /// Gives back the space of an emptied journal but for what it keeps, once nothing points into it any longer. Where that
+    /// fails it stays; where there is no room for what it keeps, less is kept.
     pub(crate) fn shrink(&self) {
         let inner = self.inner();
-        if inner.end <= KEEP && self.file.len().is_ok_and(|len| len > KEEP) {
-            _ = self.file.set_len(KEEP);
+        if let Some(file) = &self.file
+            && inner.end <= KEEP
+        {
+            if file.len().is_ok_and(|len| len > KEEP) {
+                _ = file.set_len(KEEP);
+            }
+            _ = file.take_room(0, KEEP);
         }
     }
 
@@ -342,7 +267,7 @@ impl<F: File> Journal<F> {
         record.extend(text);
         record.extend(tag);
         record.resize(record.len().next_multiple_of(8), 0);
-        self.file.write_at(record, inner.end).map_err(|error| Error::io("writing the journal", error))?;
+        self.file()?.write_at(record, inner.end).map_err(|error| Error::io("writing the journal", error))?;
         let at = inner.end + RECORD_HEAD as u64;
         inner.end += record.len() as u64;
         Ok((inner.number, at))
@@ -350,23 +275,23 @@ impl<F: File> Journal<F> {
 
     /// Makes all records up to `number` durable. After a sync that failed, those that are not are written again first:
     /// the system takes for written what the disk refused.
-    pub(crate) fn sync(&self, number: u64, crypto: &mut impl Crypto) -> Result<(), Error> {
+    pub(crate) fn sync(&self, number: u64, crypto: &mut impl Crypto) -> Result<Durable, Error> {
         if self.inner().synced >= number {
-            return Ok(());
+            return Ok(Durable(number));
         }
         let _turn = lock(&self.syncing);
         loop {
             let (until, from, end, doubts, trouble) = {
                 let inner = self.inner();
                 if inner.synced >= number {
-                    return Ok(());
+                    return Ok(Durable(number));
                 }
                 (inner.number, inner.synced_end, inner.end, inner.doubts, inner.trouble)
             };
             if trouble == Trouble::Records {
                 self.write_again(from, end, crypto)?;
             }
-            let result = self.file.sync();
+            let result = self.file()?.sync();
             let mut inner = self.inner();
             if let Err(error) = result {
                 inner.trouble = inner.trouble.max(Trouble::Records);
@@ -388,27 +313,33 @@ impl<F: File> Journal<F> {
         let key = self.inner().key.clone();
         let mut at = from;
         while at < end {
-            let Some((.., next)) = read_record(&self.file, end, at, &key, crypto)? else {
+            let Some((.., next)) = read_record(self.file()?, end, at, &key, crypto)? else {
                 // Only a start finds out what is left.
                 return Err(Error::io("records that were not durable are lost", rustix::io::Errno::IO));
             };
             let mut bytes = vec![0; (next - at) as usize];
             self.read(&mut bytes, at)?;
-            self.file.write_at(&bytes, at).map_err(|error| Error::io("writing the journal", error))?;
+            self.file()?.write_at(&bytes, at).map_err(|error| Error::io("writing the journal", error))?;
             at = next;
         }
         Ok(())
     }
 
     /// Makes all records durable.
-    pub(crate) fn sync_all(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
+    pub(crate) fn sync_all(&self, crypto: &mut impl Crypto) -> Result<Durable, Error> {
         let number = self.inner().number;
         self.sync(number, crypto)
     }
 
+    /// Makes what was found durable: a run that was killed may have left its last records in memory.
+    pub(crate) fn sync_found(&self) -> Result<Durable, Error> {
+        self.file()?.sync().map_err(|error| Error::io("syncing the journal", error))?;
+        Ok(Durable(u64::MAX))
+    }
+
     /// When it was written last, where the store knows.
     pub(crate) fn written(&self) -> Result<Option<Timespec>, Error> {
-        let times = self.file.times().map_err(|error| Error::io("reading the journal", error))?;
+        let times = self.file()?.times().map_err(|error| Error::io("reading the journal", error))?;
         Ok(times.map(|times| times.last_modification))
     }
 
@@ -435,7 +366,7 @@ impl<F: File> Journal<F> {
 
     /// Reads bytes of a blob.
     pub(crate) fn read(&self, to: &mut [u8], at: u64) -> Result<(), Error> {
-        match read_at(&self.file, to, at)? {
+        match read_at(self.file()?, to, at)? {
             len if len == to.len() => Ok(()),
             _ => Err(Error::Damaged("the journal is cut".into())),
         }
@@ -473,37 +404,6 @@ fn next(number: u64, what: &str) -> Result<u64, Error> {
     // The last of all is the head's nonce.
     let next = number.checked_add(1).filter(|next| *next != u64::MAX);
     next.ok_or_else(|| Error::Damaged(format!("the journal has no {what} after {number}")))
-}
-
-fn read_at(file: &impl File, to: &mut [u8], at: u64) -> Result<usize, Error> {
-    file.read_at(to, at).map_err(|error| Error::io("reading the journal", error))
-}
-
-/// Whether a file has only zeros: a journal whose first head was never synced.
-fn is_zero(file: &impl File, len: u64, stop: &dyn Fn() -> bool) -> Result<bool, Error> {
-    let (mut buffer, mut at) = (vec![0; 1 << 16], 0);
-    while let Some(data) = data_from(file, at, len, stop)? {
-        let got = read_at(file, &mut buffer, data)?;
-        if buffer[..got].iter().any(|byte| *byte != 0) {
-            return Ok(false);
-        }
-        at = data + buffer.len() as u64;
-    }
-    Ok(true)
-}
-
-/// Where a hole ends that a place is in, as what follows a torn record may be as long as its storage likes; `None` at the
-/// end.
-fn data_from(file: &impl File, at: u64, len: u64, stop: &dyn Fn() -> bool) -> Result<Option<u64>, Error> {
-    if stop() {
-        return Err(wattlock_door::Error::Interrupted.into());
-    }
-    if at >= len {
-        return Ok(None);
-    }
-    let data = file.next_data(at).map_err(|error| Error::io("reading the journal", error))?;
-    // Records begin at multiples of eight.
-    Ok(data.map(|data| at.max(data / 8 * 8)).filter(|data| *data < len))
 }
 
 /// The key of an epoch's records.
@@ -556,141 +456,15 @@ fn open(
     }
 }
 
-/// Epoch, key of its records, and ranges; `None` for what is no head.
-#[allow(clippy::type_complexity)]
-fn read_head(
-    bytes: &[u8],
-    secrets: &[(u32, Key)],
-    crypto: &mut impl Crypto,
-) -> Result<Option<(u64, Key, Vec<u64>)>, Error> {
-    if bytes.len() < HEAD_CLEAR || bytes[..8] != *HEAD_MAGIC {
-        return Ok(None);
-    }
-    if bytes[8] != VERSION {
-        return Err(Error::Damaged(format!("the journal has version {}, this program reads 1", bytes[8])));
-    }
-    let generation = be64(&bytes[12..16]) as u32;
-    let Some((_, secret)) = secrets.iter().find(|(there, _)| *there == generation) else { return Ok(None) };
-    let mut salt = [0; 32];
-    salt.copy_from_slice(&bytes[24..56]);
-    let count = be64(&bytes[56..60]) as usize;
-    let end = HEAD_CLEAR + count.min(RANGES) * 8;
-    if count > RANGES || bytes.len() < end + TAG {
-        return Ok(None);
-    }
-    let key = record_key(secret, &salt, crypto)?;
-    let mut text = bytes[HEAD_CLEAR..end].to_vec();
-    if !open(&key, u64::MAX, &bytes[..HEAD_CLEAR], &mut text, &bytes[end..end + TAG], crypto)? {
-        return Ok(None);
-    }
-    Ok(Some((be64(&bytes[16..24]), key, text.chunks_exact(8).map(be64).collect())))
-}
-
-/// What stands before a record's blob, if it can be one: its number, and the lengths of its blob and operations.
-fn record_head(file: &impl File, len: u64, at: u64) -> Result<Option<(u64, usize, usize)>, Error> {
-    let mut head = [0; RECORD_HEAD];
-    if read_at(file, &mut head, at)? < RECORD_HEAD || head[..8] != *RECORD_MAGIC {
-        return Ok(None);
-    }
-    let (number, blob) = (be64(&head[8..16]), be64(&head[16..20]) as usize);
-    let ops = be64(&head[20..24]) as usize;
-    let possible = blob <= BLOB_MAX && (8..=OPS_MAX).contains(&ops) && total(blob, ops) <= len - at;
-    Ok(possible.then_some((number, blob, ops)))
-}
-
-/// Bytes of a record without what fills it up.
-fn total(blob: usize, ops: usize) -> u64 {
-    (RECORD_HEAD + blob + ops + TAG) as u64
-}
-
-/// A record at a place: its number, up to where the journal was durable when it was written, and the record.
-fn read_record(
-    file: &impl File,
-    len: u64,
-    at: u64,
-    key: &Key,
-    crypto: &mut impl Crypto,
-) -> Result<Option<(u64, u64, Record, u64)>, Error> {
-    let Some((number, blob, ops)) = record_head(file, len, at)? else { return Ok(None) };
-    let total = total(blob, ops) as usize;
-    let mut bytes = vec![0; total];
-    if read_at(file, &mut bytes, at)? < total {
-        return Ok(None);
-    }
-    let (aad, rest) = bytes.split_at_mut(RECORD_HEAD + blob);
-    let (text, tag) = rest.split_at_mut(ops);
-    if !open(key, number, aad, text, tag, crypto)? {
-        return Ok(None);
-    }
-    let durable = be64(&text[..8]);
-    let Some(ops) = parse_ops(&text[8..]) else {
-        return Err(Error::Damaged(format!("the journal's record at {at} is none of this version")));
-    };
-    let record = Record { ops, blob_at: at + RECORD_HEAD as u64, blob_len: blob as u64 };
-    Ok(Some((number, durable, record, at + total.next_multiple_of(8) as u64)))
-}
-
-fn read_records(
-    file: &impl File,
-    len: u64,
-    key: &Key,
-    stop: &dyn Fn() -> bool,
-    crypto: &mut impl Crypto,
-) -> Result<Vec<Record>, Error> {
-    let (mut records, mut at, mut latest) = (Vec::new(), RECORDS, 0);
-    while at < len && !stop() {
-        match read_record(file, len, at, key, crypto)? {
-            Some((number, _, record, next)) if number > latest => {
-                records.push(record);
-                (at, latest) = (next, number);
-            }
-            _ => break,
-        }
-    }
-    // A record that was torn is the last that matters. If one behind it says that the journal was durable beyond,
-    // this one was durable once.
-    let bad = at;
-    let mut left = (len - at.min(len)).saturating_mul(OVERLAPS);
-    let mut window = vec![0; 1 << 20];
-    while let Some(data) = data_from(file, at, len, stop)? {
-        at = data;
-        let got = read_at(file, &mut window, at)?;
-        if got < 8 {
-            break;
-        }
-        for off in (0..got - 7).step_by(8) {
-            let here = at + off as u64;
-            if window[off..off + 8] != *RECORD_MAGIC {
-                continue;
-            }
-            let Some((number, blob, ops)) = record_head(file, len, here)? else { continue };
-            if number <= latest {
-                continue;
-            }
-            let Some(rest) = left.checked_sub(total(blob, ops)) else {
-                let why = "are more records, one in the other, than crashes leave";
-                return Err(Error::Damaged(format!("the journal's record at {bad}: behind it {why}")));
-            };
-            left = rest;
-            if let Some((_, durable, ..)) = read_record(file, len, here, key, crypto)?
-                && durable > bad
-            {
-                return Err(Error::Damaged(format!("the journal's record at {bad}")));
-            }
-        }
-        at += got as u64 / 8 * 8;
-    }
-    Ok(records)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::ops::parse_ops;
     use super::*;
     use wattlock::{Dispatcher, Runtime};
     use wattlock_core::{Error as Refusal, Item};
 
     use crate::dev::{SimFile, SimStore};
-    use crate::store::{JOURNAL, Store};
+    use crate::store::{JOURNAL, Place, Store};
 
     /// Counts what is authenticated.
     struct Counting(Dispatcher, u64);

@@ -1,0 +1,287 @@
+//! Files made and opened: headers, keys, the table of open files.
+
+use std::sync::{Arc, Weak};
+
+use wattlock_core::sync::{lock, read, write};
+use wattlock_core::{Algorithm, Data, Key, Kind, Request};
+use wattlock_door::Crypto;
+use zeroize::Zeroizing;
+
+use super::ledger::{Ledger, Over};
+use super::slots::{self, FileKey, Writer};
+use super::state::Body;
+use super::{Content, Open, RANGE, SOUND_MAX, Shared};
+use crate::Error;
+use crate::format::{HEADER_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
+use crate::store::{File, Place, Store};
+
+impl<S: Store> Shared<S> {
+    /// The content of an inode, if it is open or kept.
+    pub(super) fn known(self: &Arc<Self>, inode: (u64, u64)) -> Option<Arc<Content<S>>> {
+        if let Some(content) = read(&self.open).get(&inode).and_then(Weak::upgrade) {
+            return Some(content);
+        }
+        read(&self.kept).get(inode)?;
+        let mut open = write(&self.open);
+        let there = open.get(&inode).and_then(Weak::upgrade);
+        there.or_else(|| self.kept_content(inode, &mut open))
+    }
+
+    /// The length of the content of an inode, if it is open or kept.
+    pub(super) fn known_len(&self, inode: (u64, u64)) -> Option<u64> {
+        let content = read(&self.open).get(&inode).and_then(Weak::upgrade);
+        let body = content.as_ref().map(|content| content.body.clone());
+        if let Some(body) = body.or_else(|| read(&self.kept).get(inode)) {
+            return Some(body.state().ledger.len());
+        }
+        if !self.read_only {
+            return None;
+        }
+        read(&self.over).get(&inode).map(|(_, over)| over.len)
+    }
+
+    /// A content for a body that no opener has.
+    fn kept_content(self: &Arc<Self>, inode: (u64, u64), open: &mut Open<S>) -> Option<Arc<Content<S>>> {
+        let body = read(&self.kept).get(inode)?;
+        let content = Arc::new(Content { shared: self.clone(), body });
+        open.insert(inode, Arc::downgrade(&content));
+        Some(content)
+    }
+
+    /// Enters a content into the table; returns the one that is there already if another thread was faster.
+    pub(super) fn remember(
+        self: &Arc<Self>,
+        inode: (u64, u64),
+        body: impl FnOnce() -> Result<Arc<Body<S::File>>, Error>,
+    ) -> Result<Arc<Content<S>>, Error> {
+        let mut open = write(&self.open);
+        let there = open.get(&inode).and_then(Weak::upgrade);
+        if let Some(there) = there.or_else(|| self.kept_content(inode, &mut open)) {
+            return Ok(there);
+        }
+        let content = Arc::new(Content { shared: self.clone(), body: body()? });
+        open.insert(inode, Arc::downgrade(&content));
+        Ok(content)
+    }
+
+    /// See [`Contents::open`], of a volume that is only read.
+    fn open_to_read(
+        self: &Arc<Self>,
+        file: S::File,
+        place: Place,
+        crypto: &mut impl Crypto,
+    ) -> Result<Arc<Content<S>>, Error> {
+        let mut bytes = [0; HEADER_LEN];
+        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
+        let physical = file.len().map_err(|error| Error::io("reading a file's length", error))?;
+        let nothing = bytes.iter().all(|byte| *byte == 0) || got < HEADER_LEN;
+        if nothing && !read(&self.unclean).is_empty() {
+            // Its header was never durable, so nothing of it was.
+            let (key, _) = self.empty_file(0, crypto)?;
+            let over = Over { open_end: true, ..Over::default() };
+            let ledger = Ledger::read_over(self.geometry, physical, false, over);
+            return self.remember_torn(place.inode, Body::new(place, 0, key, file, ledger));
+        }
+        let header = Header::parse(&bytes[..got])?;
+        let key = FileKey::new(&*self.open_header(&header, crypto)?, crypto)?;
+        let sparse = header.flags & SPARSE != 0;
+        let known = read(&self.over)
+            .get(&place.inode)
+            .filter(|(id, _)| *id == header.id)
+            .map(|(_, over)| over.clone());
+        let (over, torn) = match known {
+            Some(over) => (over, false),
+            None if self.is_unclean(header.id) => {
+                let over = self.over_unknown(&file, &place, &header, &key, crypto)?;
+                let torn = over.open_end || physical != self.geometry.stored_len(over.len);
+                (over, torn)
+            }
+            None => {
+                let len = self.geometry.content_len(physical);
+                let len = len.ok_or_else(|| Error::Damaged("the end of the file is missing".into()))?;
+                (Over { len, ..Over::default() }, false)
+            }
+        };
+        let sparse = sparse || over.header.is_some();
+        let ledger = Ledger::read_over(self.geometry, physical, sparse, over);
+        lock(&self.sound).insert(place.inode);
+        let (inode, body) = (place.inode, Body::new(place, header.id, key, file, ledger));
+        match torn {
+            true => self.remember_torn(inode, body),
+            false => self.remember(inode, || Ok(body)),
+        }
+    }
+
+    /// As [`Shared::remember`], of a file whose backing file does not say how long it is: it stays.
+    fn remember_torn(
+        self: &Arc<Self>,
+        inode: (u64, u64),
+        body: Arc<Body<S::File>>,
+    ) -> Result<Arc<Content<S>>, Error> {
+        write(&self.kept).pinned.entry(inode).or_insert(body);
+        self.known(inode).ok_or_else(|| Error::Damaged("the file is gone".into()))
+    }
+
+    /// See [`Contents::open`]. The caller holds the epoch.
+    pub(super) fn open(
+        self: &Arc<Self>,
+        file: S::File,
+        place: Place,
+        crypto: &mut impl Crypto,
+    ) -> Result<Arc<Content<S>>, Error> {
+        let shared = self;
+        let unclean = !read(&shared.unclean).is_empty();
+        let _mending = unclean.then(|| lock(&shared.mending));
+        if let Some(content) = shared.known(place.inode) {
+            let body = &content.body;
+            if file.writable() && !body.state().file.writable() {
+                body.state_mut().file = Arc::new(file);
+            }
+            return Ok(content);
+        }
+        if shared.read_only {
+            return shared.open_to_read(file, place, crypto);
+        }
+        if unclean && lock(&shared.half_mended).contains(&place.inode) {
+            shared.mend_again(&file)?;
+            lock(&shared.half_mended).remove(&place.inode);
+        }
+        let (header, key) = shared.whole_header(&file, &place, unclean, crypto)?;
+        if unclean {
+            let mut sound = lock(&shared.sound);
+            if sound.len() >= SOUND_MAX {
+                sound.clear();
+            }
+            sound.insert(place.inode);
+        }
+        shared.remember(place.inode, || {
+            // In here no other thread opens or closes it: what an earlier opener wrote counts.
+            let stored = file.len().map_err(|error| Error::io("reading a file's length", error))?;
+            let len = shared
+                .geometry
+                .content_len(stored)
+                .ok_or_else(|| Error::Damaged("the end of the file is missing".into()))?;
+            let files = lock(&shared.files);
+            let known = files.known.get(&(header.id, place.inode)).copied();
+            let reserved = files.ranges.iter().any(|start| header.id.wrapping_sub(*start) < RANGE);
+            drop(files);
+            let was = (len, stored, header.flags & SPARSE != 0);
+            let ledger = Ledger::opened(shared.geometry, was, known, reserved);
+            Ok(Body::new(place, header.id, key, file, ledger))
+        })
+    }
+
+    /// A file's header and its key, once what a crash left torn of it is mended.
+    fn whole_header(
+        &self,
+        file: &S::File,
+        place: &Place,
+        unclean: bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Header, FileKey), Error> {
+        let refused = |error| {
+            lock(&self.half_mended).insert(place.inode);
+            error
+        };
+        let mut bytes = [0; HEADER_LEN];
+        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
+        let nothing = bytes.iter().all(|byte| *byte == 0) || got < HEADER_LEN;
+        if nothing && unclean {
+            // Its header was never durable, so nothing of it was.
+            self.make_empty(file, place, crypto).map_err(refused)?;
+            file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
+        } else if got < HEADER_LEN {
+            return Err(Error::Damaged("the header is cut".into()));
+        }
+        let mut header = Header::parse(&bytes)?;
+        let key = FileKey::new(&*self.open_header(&header, crypto)?, crypto)?;
+        if self.is_unclean(header.id) {
+            header = self.mend_lazily(file, place, header, &key, crypto).map_err(refused)?;
+        }
+        Ok((header, key))
+    }
+
+    /// A new file's key, and the bytes of an empty file.
+    pub(super) fn empty_file(
+        &self,
+        id: u64,
+        crypto: &mut impl Crypto,
+    ) -> Result<(FileKey, [u8; HEADER_LEN + OVERHEAD]), Error> {
+        let mut secret = Zeroizing::new([0; 32]);
+        slots::random(&mut secret[..])?;
+        let header = self.seal_header(id, 0, &secret, crypto)?;
+        let key = FileKey::new(&secret, crypto)?;
+        let mut bytes = [0; HEADER_LEN + OVERHEAD];
+        bytes[..HEADER_LEN].copy_from_slice(&header.encode());
+        let to = &mut bytes[HEADER_LEN..];
+        slots::seal_one(&key, &mut Writer::default(), (0, SlotKind::Data), &[], to, crypto)?;
+        Ok((key, bytes))
+    }
+
+    /// Seals a file's key under the latest volume key.
+    pub(super) fn seal_header(
+        &self,
+        id: u64,
+        flags: u16,
+        secret: &[u8; 32],
+        crypto: &mut impl Crypto,
+    ) -> Result<Header, Error> {
+        let (generation, key) =
+            self.keys.last().ok_or_else(|| Error::Usage("the volume has no key".into()))?;
+        let mut nonce = [0; NONCE_LEN];
+        slots::random(&mut nonce)?;
+        let mut header = Header {
+            chunk_log2: self.geometry.log2(),
+            flags,
+            generation: *generation,
+            id,
+            nonce,
+            sealed: [0; 48],
+        };
+        let mut text = Zeroizing::new(*secret);
+        let tag = key.seal(&nonce, &header.clear(), &mut text[..], crypto)?;
+        header.sealed[..32].copy_from_slice(&text[..]);
+        header.sealed[32..].copy_from_slice(&tag);
+        Ok(header)
+    }
+
+    /// A file's key.
+    pub(super) fn open_header(
+        &self,
+        header: &Header,
+        crypto: &mut impl Crypto,
+    ) -> Result<Zeroizing<[u8; 32]>, Error> {
+        let wrong = || Error::Damaged("the header does not authenticate".into());
+        if header.chunk_log2 != self.geometry.log2() || header.flags & !SPARSE != 0 {
+            return Err(wrong());
+        }
+        let Some((_, key)) = self.keys.iter().find(|(generation, _)| *generation == header.generation) else {
+            let missing = header.generation;
+            return Err(Error::Damaged(format!("the header names key {missing}, which the volume lacks")));
+        };
+        let mut secret = Zeroizing::new([0; 32]);
+        let mut tag = [0; 16];
+        secret.copy_from_slice(&header.sealed[..32]);
+        tag.copy_from_slice(&header.sealed[32..]);
+        if key.open(&header.nonce, &header.clear(), &mut secret[..], tag, crypto)? {
+            Ok(secret)
+        } else {
+            Err(wrong())
+        }
+    }
+}
+
+/// The key of one purpose: HKDF-SHA-256, expand only, of a volume key.
+pub(super) fn purpose(
+    key: &[u8; 32],
+    name: &[u8],
+    crypto: &mut impl Crypto,
+) -> Result<Zeroizing<[u8; 32]>, Error> {
+    let secret = Key::symmetric(Algorithm::Secret, key)?;
+    let mut derived = Zeroizing::new([0; 32]);
+    let info = [b"wattlock fs 1 ", name].concat();
+    let data = Data::Apart { from: &[], to: &mut derived[..] };
+    let mut request = Request { aad: &info, ..Request::new(Kind::HkdfExpandSha256, &secret, data) };
+    crypto.run(&mut request)?;
+    Ok(derived)
+}
