@@ -18,6 +18,7 @@ mod door;
 mod folders;
 mod handles;
 mod mount;
+mod node;
 mod requests;
 mod sealed;
 pub mod storage;
