@@ -608,9 +608,21 @@ impl Tree {
     /// # Errors
     /// [`Error::Io`].
     pub fn hard_link(&self, from: (&Folder, &Entry), to: (&Folder, &Entry)) -> Result<(), Error> {
+        self.link_at((&from.0.fd, &from.1.stored, AtFlags::empty()), to)
+    }
+
+    /// Makes another name of what a path of a descriptor, `/proc/self/fd/N`, leads to.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn link_of(&self, path: &OsStr, to: (&Folder, &Entry)) -> Result<(), Error> {
+        self.link_at((&to.0.fd, path, AtFlags::SYMLINK_FOLLOW), to)
+    }
+
+    fn link_at(&self, from: (&OwnedFd, &OsStr, AtFlags), to: (&Folder, &Entry)) -> Result<(), Error> {
         self.sync_before_move()?;
         self.named(to.0, to.1, || {
-            rustix::fs::linkat(&from.0.fd, &*from.1.stored, &to.0.fd, &*to.1.stored, AtFlags::empty())
+            rustix::fs::linkat(from.0, from.1, &to.0.fd, &*to.1.stored, from.2)
                 .map_err(|error| Error::io("making a name", error))
         })
     }

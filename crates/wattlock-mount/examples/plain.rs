@@ -109,17 +109,16 @@ impl Backing for Plain {
         rustix::fs::symlinkat(target, folder, &*entry.stored).map_err(failed)
     }
 
-    fn read_link(&self, folder: &OwnedFd, entry: &Entry, _thread: &mut ()) -> Result<Vec<u8>> {
-        let target = rustix::fs::readlinkat(folder, &*entry.stored, Vec::new()).map_err(failed)?;
-        Ok(target.into_bytes())
+    fn open_target(&self, stored: &[u8], _thread: &mut ()) -> Result<Vec<u8>> {
+        Ok(stored.to_vec())
     }
 
-    fn link_len(&self, stored: u64) -> Option<u64> {
-        Some(stored)
+    fn link_len(&self, stored: u64) -> u64 {
+        stored
     }
 
-    fn hard_link(&self, from: (&OwnedFd, &Entry), to: (&OwnedFd, &Entry)) -> Result<()> {
-        rustix::fs::linkat(from.0, &*from.1.stored, to.0, &*to.1.stored, AtFlags::empty()).map_err(failed)
+    fn hard_link(&self, (_, path): ((u64, u64), &OsStr), to: (&OwnedFd, &Entry)) -> Result<()> {
+        rustix::fs::linkat(to.0, path, to.0, &*to.1.stored, AtFlags::SYMLINK_FOLLOW).map_err(failed)
     }
 
     fn rename(&self, from: (&OwnedFd, &Entry), to: (&OwnedFd, &Entry), flags: RenameFlags) -> Result<()> {

@@ -107,20 +107,21 @@ pub trait Backing: Send + Sync + 'static {
         thread: &mut Self::Thread,
     ) -> Result<()>;
 
-    /// A symbolic link's target.
+    /// A symbolic link's target, by what is stored.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Damaged`].
-    fn read_link(&self, folder: &Self::Folder, entry: &Entry, thread: &mut Self::Thread) -> Result<Vec<u8>>;
+    /// [`Error::Damaged`].
+    fn open_target(&self, stored: &[u8], thread: &mut Self::Thread) -> Result<Vec<u8>>;
 
-    /// The length of a symbolic link's target by the length of what is stored, if that says it.
-    fn link_len(&self, stored: u64) -> Option<u64>;
+    /// The length of a symbolic link's target by the length of what is stored.
+    fn link_len(&self, stored: u64) -> u64;
 
-    /// Makes another name of a file.
+    /// Makes another name of the file that is this inode, by device and number, and to which a path of a descriptor
+    /// leads.
     ///
     /// # Errors
     /// [`Error::Io`].
-    fn hard_link(&self, from: (&Self::Folder, &Entry), to: (&Self::Folder, &Entry)) -> Result<()>;
+    fn hard_link(&self, from: ((u64, u64), &OsStr), to: (&Self::Folder, &Entry)) -> Result<()>;
 
     /// Renames.
     ///

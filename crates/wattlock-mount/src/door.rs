@@ -18,11 +18,11 @@ use crate::backing::{Backing, Result};
 use crate::counters::Counters;
 use crate::folders::{Dir, Folders};
 use crate::handles::Handles;
-use crate::table::{Table, Whereabouts};
+use crate::table::{ROOT, Table};
 use wattlock_core::sync::lock;
 
 /// How often something that a rename moved away is looked for again.
-const TRIES: usize = 10_000;
+pub(crate) const TRIES: usize = 1000;
 
 /// How a door behaves.
 #[derive(Clone)]
@@ -131,7 +131,7 @@ impl<B: Backing> Door<B> {
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`].
-    pub fn new(backing: B, behaviour: Behaviour, folders: usize) -> Result<Door<B>> {
+    pub fn new(backing: B, behaviour: Behaviour, (folders, held): (usize, usize)) -> Result<Door<B>> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let root = backing.root(&mut backing.thread(0))?;
         let stat = rustix::fs::statat(backing.fd(&root), "", AtFlags::EMPTY_PATH).map_err(errno)?;
@@ -139,7 +139,7 @@ impl<B: Backing> Door<B> {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             root: Arc::new(Dir::new(root)),
             backing,
-            table: Table::new(inode(&stat)),
+            table: Table::new(inode(&stat), held),
             folders: Folders::new(folders),
             files: Handles::default(),
             dirs: Handles::default(),
@@ -204,13 +204,13 @@ impl<B: Backing> Inner<B> {
 
     /// An inode for the log: its stored path.
     pub fn described(&self, number: u64) -> String {
-        match self.table.find(number) {
-            Some(Whereabouts::Named(name)) => {
+        match self.table.name(number, 0) {
+            Some(name) => {
                 let path = self.table.path(name.parent, &name.stored);
                 wattlock_door::one_line(path.as_ref()).to_string()
             }
-            Some(Whereabouts::Root) => ".".to_owned(),
-            _ => format!("inode {number}"),
+            None if number == ROOT => ".".to_owned(),
+            None => format!("inode {number}"),
         }
     }
 
@@ -220,28 +220,33 @@ impl<B: Backing> Inner<B> {
         Moving(&self.moving, &self.moved)
     }
 
-    /// Repeats what failed because a name had moved by then.
+    /// Renames and removals that go on, and how many there were: unchanged while no name moves.
+    pub fn moves(&self) -> (u64, usize) {
+        let moved = self.moved.load(Ordering::SeqCst);
+        (moved, self.moving.load(Ordering::SeqCst))
+    }
+
+    /// Repeats what goes by number and failed because a name had moved by then. What still fails is what another
+    /// program moved: told that it is stale, the kernel walks the path once more.
     pub fn settled<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        let mut tries = 0;
-        loop {
-            let (before, busy) = (self.moved.load(Ordering::SeqCst), self.moving.load(Ordering::SeqCst) > 0);
+        for _ in 0..TRIES {
+            let moves = self.moves();
             match work() {
-                Err(error) if is_lost(&error) && tries < TRIES => {
-                    let settled = !busy && before == self.moved.load(Ordering::SeqCst);
-                    if settled && self.moving.load(Ordering::SeqCst) == 0 {
-                        return Err(error);
+                Err(error) if is_lost(&error) => {
+                    if moves.1 == 0 && moves == self.moves() {
+                        break;
                     }
-                    tries += 1;
                     std::thread::yield_now();
                 }
                 done => return done,
             }
         }
+        Err(errno(Errno::STALE))
     }
 }
 
 /// Failures that a rename in between explains.
-fn is_lost(error: &Error) -> bool {
+pub(crate) fn is_lost(error: &Error) -> bool {
     [Errno::NOENT, Errno::NOTDIR, Errno::STALE, Errno::LOOP]
         .iter()
         .any(|errno| errno.raw_os_error() == error.errno())

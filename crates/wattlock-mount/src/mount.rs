@@ -23,6 +23,9 @@ const THREADS: usize = 16;
 /// Most folders kept open.
 const FOLDERS: usize = 512;
 
+/// Most inodes that are held although they have no name and are not open.
+const HELD: usize = 4096;
+
 /// Without a change for this long, what is durable apart is brought into place.
 const QUIET: Duration = Duration::from_secs(5);
 
@@ -174,10 +177,10 @@ pub fn mount<B: Backing>(
     if options.allow_other && rustix::process::geteuid().is_root() {
         rustix::thread::set_thread_groups(&[]).map_err(|error| Error::Refused(error.to_string()))?;
     }
-    let folders = raise_descriptors();
+    let descriptors = raise_descriptors();
     let behaviour =
         Behaviour { shared: options.shared, others: options.allow_other, unbound, log: options.log.clone() };
-    let door = Door::new(backing, behaviour, folders)?;
+    let door = Door::new(backing, behaviour, descriptors)?;
     let inner = door.inner.clone();
     let session = Session::new(door, &mountpoint, &config).map_err(refused)?;
     let _ = inner.notifier.set(session.notifier());
@@ -269,12 +272,14 @@ fn mend<B: Backing>(inner: &Arc<Inner<B>>, ended: &Arc<AtomicBool>) -> Option<st
     std::thread::Builder::new().name("wattlock-mender".to_owned()).spawn(work).ok()
 }
 
-/// Asks for as many descriptors as allowed, and says how many folders may stay open.
-fn raise_descriptors() -> usize {
+/// Asks for as many descriptors as allowed, and says how many folders may stay open, and how many inodes without a name
+/// may be held.
+fn raise_descriptors() -> (usize, usize) {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let now = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(now / 4).unwrap_or(FOLDERS).min(FOLDERS)
+    let quarter = usize::try_from(now / 4).unwrap_or(usize::MAX);
+    (quarter.min(FOLDERS), quarter.clamp(16, HELD))
 }
 
 /// Does what is due from time to time.

@@ -1,7 +1,7 @@
 //! Inodes of the backing folder: found by number, opened, changed and told of.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,73 +15,95 @@ use wattlock_fs::tree::Entry;
 use crate::attr::attributes;
 use crate::backing::{Backing, Result};
 use crate::caller::{Caller, Groups, as_caller};
-use crate::door::{Inner, Opened, entry, errno, inode, type_of};
+use crate::door::{Inner, Opened, TRIES, entry, errno, inode, is_lost, type_of};
 use crate::folders::Dir;
-use crate::table::{ROOT, Whereabouts};
+use crate::table::{Name, ROOT};
 
 /// Where an inode is.
 pub(crate) enum Spot<F> {
+    /// An entry in a folder: what its name means may change at any moment.
+    Named(Arc<Dir<F>>, Entry),
+    /// Its descriptor, which opens nothing.
+    Held(Arc<OwnedFd>),
     /// The volume's own folder.
     Root(Arc<Dir<F>>),
-    /// An entry in a folder.
-    Named(Arc<Dir<F>>, Entry),
-    /// Only a descriptor.
-    Held(Arc<OwnedFd>),
 }
 
 /// A new file: its content, and what the kernel is told of it.
-type Made<B> = (Arc<Opened<<B as Backing>::Content>>, FileAttr, fuser::Generation);
+type Made<B> = (Arc<Opened<<B as Backing>::Content>>, FileAttr);
 
 impl<B: Backing> Inner<B> {
     /// A folder, opened.
     pub fn dir(&self, number: u64, thread: &mut B::Thread) -> Result<Arc<Dir<B::Folder>>> {
+        self.settled(|| self.dir_now(number, thread))
+    }
+
+    fn dir_now(&self, number: u64, thread: &mut B::Thread) -> Result<Arc<Dir<B::Folder>>> {
         if number == ROOT {
             return Ok(self.root.clone());
         }
         if let Some(dir) = self.folders.get(number) {
             return Ok(dir);
         }
-        let dir = self.settled(|| match self.table.find(number) {
-            Some(Whereabouts::Named(name)) => {
-                let parent = self.dir(name.parent, thread)?;
-                let folder = self.backing.folder(&parent.folder, &entry(name.stored), thread)?;
-                let stat = rustix::fs::statat(self.backing.fd(&folder), "", AtFlags::EMPTY_PATH);
-                if self.table.number(inode(&stat.map_err(errno)?)) != number {
-                    return Err(errno(Errno::STALE));
-                }
-                Ok(folder)
-            }
-            Some(Whereabouts::Root) => Err(errno(Errno::INVAL)),
-            Some(Whereabouts::Held(_)) | None => Err(errno(Errno::NOENT)),
-        })?;
-        Ok(self.folders.put(number, Arc::new(Dir::new(dir))))
+        let name = self.table.name(number, 0).ok_or_else(|| errno(Errno::STALE))?;
+        let parent = self.dir_now(name.parent, thread)?;
+        let folder = self.backing.folder(&parent.folder, &entry(name.stored), thread)?;
+        let stat = rustix::fs::statat(self.backing.fd(&folder), "", AtFlags::EMPTY_PATH).map_err(errno)?;
+        self.is(number, &stat)?;
+        Ok(self.folders.put(number, Arc::new(Dir::new(folder))))
+    }
+
+    /// Refuses what is another inode than the kernel means.
+    fn is(&self, number: u64, stat: &Stat) -> Result<()> {
+        match self.table.number(inode(stat)) == number {
+            true => Ok(()),
+            false => Err(errno(Errno::STALE)),
+        }
     }
 
     /// Where an inode is, and its backing attributes.
     pub fn spot(&self, number: u64, thread: &mut B::Thread) -> Result<(Spot<B::Folder>, Stat)> {
-        self.settled(|| {
-            let (spot, stat) = match self.table.find(number) {
-                Some(Whereabouts::Root) => {
-                    let stat =
-                        rustix::fs::statat(self.backing.fd(&self.root.folder), "", AtFlags::EMPTY_PATH);
-                    (Spot::Root(self.root.clone()), stat)
-                }
-                Some(Whereabouts::Named(name)) => {
-                    let dir = self.dir(name.parent, thread)?;
-                    let stat = self.stat_in(&dir, &name.stored);
-                    (Spot::Named(dir, entry(name.stored)), stat)
-                }
-                Some(Whereabouts::Held(held)) => {
-                    let stat = rustix::fs::statat(held.as_fd(), "", AtFlags::EMPTY_PATH);
-                    (Spot::Held(held), stat)
-                }
-                None => return Err(errno(Errno::NOENT)),
-            };
-            let stat = stat.map_err(errno)?;
-            if self.table.number(inode(&stat)) != number {
-                return Err(errno(Errno::STALE));
+        self.settled(|| self.spot_now(number, thread))
+    }
+
+    fn spot_now(&self, number: u64, thread: &mut B::Thread) -> Result<(Spot<B::Folder>, Stat)> {
+        if number == ROOT {
+            let stat = rustix::fs::statat(self.backing.fd(&self.root.folder), "", AtFlags::EMPTY_PATH);
+            return Ok((Spot::Root(self.root.clone()), stat.map_err(errno)?));
+        }
+        if let Some(held) = self.table.held(number) {
+            let stat = rustix::fs::statat(held.as_fd(), "", AtFlags::EMPTY_PATH).map_err(errno)?;
+            return Ok((Spot::Held(held), stat));
+        }
+        let mut lost = errno(Errno::STALE);
+        for before in 0.. {
+            let Some(name) = self.table.name(number, before) else { break };
+            match self.named_now(number, &name, thread) {
+                Err(error) if is_lost(&error) => lost = error,
+                found => return found,
             }
-            Ok((spot, stat))
+        }
+        Err(lost)
+    }
+
+    fn named_now(&self, number: u64, name: &Name, thread: &mut B::Thread) -> Result<(Spot<B::Folder>, Stat)> {
+        let dir = self.dir_now(name.parent, thread)?;
+        let stat = self.stat_in(&dir, &name.stored).map_err(errno)?;
+        self.is(number, &stat)?;
+        Ok((Spot::Named(dir, entry(&*name.stored)), stat))
+    }
+
+    /// As [`Inner::spot`], by a descriptor: what is done through it is done to this inode, whatever its name means by
+    /// then.
+    pub fn pinned(&self, number: u64, thread: &mut B::Thread) -> Result<(Spot<B::Folder>, Stat)> {
+        self.settled(|| match self.spot_now(number, thread)? {
+            (Spot::Named(dir, entry), _) => {
+                let held = self.name_only(&dir, &entry.stored)?;
+                let stat = rustix::fs::statat(&held, "", AtFlags::EMPTY_PATH).map_err(errno)?;
+                self.is(number, &stat)?;
+                Ok((Spot::Held(Arc::new(held)), stat))
+            }
+            found => Ok(found),
         })
     }
 
@@ -91,26 +113,17 @@ impl<B: Backing> Inner<B> {
     }
 
     /// What the kernel is told of an inode.
-    pub fn attr(
-        &self,
-        number: u64,
-        stat: &Stat,
-        named: Option<(&Dir<B::Folder>, &Entry)>,
-        thread: &mut B::Thread,
-    ) -> Result<FileAttr> {
+    pub fn attr(&self, number: u64, stat: &Stat) -> FileAttr {
         let stored = stat.st_size as u64;
-        let size = match (type_of(stat), named) {
-            (FileType::RegularFile, _) => match self.table.content(number) {
+        let size = match type_of(stat) {
+            FileType::RegularFile => match self.table.content(number) {
                 Some(opened) => self.backing.len(&opened.content),
                 None => self.backing.len_of(stat),
             },
-            (FileType::Symlink, Some((dir, entry))) => match self.backing.link_len(stored) {
-                Some(len) => len,
-                None => self.backing.read_link(&dir.folder, entry, thread)?.len() as u64,
-            },
+            FileType::Symlink => self.backing.link_len(stored),
             _ => stored,
         };
-        Ok(attributes(number, size, stat))
+        attributes(number, size, stat)
     }
 
     /// As [`Inner::attr`], of an inode wherever it is.
@@ -120,7 +133,7 @@ impl<B: Backing> Inner<B> {
             (Spot::Named(dir, entry), Some(parent)) => self.mended((parent, dir), entry, stat, thread),
             _ => stat,
         };
-        self.attr(number, &stat, spot.named(), thread)
+        Ok(self.attr(number, &stat))
     }
 
     /// The attributes of an entry whose content a crash may have left torn, after that was put right.
@@ -148,23 +161,40 @@ impl<B: Backing> Inner<B> {
             let place = place(&stat, self.table.path(parent, &entry.stored));
             drop(self.backing.open_content(file, place, thread));
         }
-        self.stat_in(dir, &entry.stored).unwrap_or(stat)
+        // Another file may have the name by now.
+        self.stat_in(dir, &entry.stored).ok().filter(|found| inode(found) == inode(&stat)).unwrap_or(stat)
     }
 
-    /// Tells the kernel of an entry: attributes and generation, counted as looked up.
+    /// Tells the kernel of an entry, counted as looked up; `None` if there is none. `new` says that this process has
+    /// made it.
     pub fn found(
         &self,
         parent: u64,
         dir: &Dir<B::Folder>,
         entry: &Entry,
-        stat: &Stat,
+        new: bool,
         thread: &mut B::Thread,
-    ) -> Result<(FileAttr, fuser::Generation)> {
-        let number = self.table.number(inode(stat));
-        let stat = &self.mended((parent, dir), entry, *stat, thread);
-        let attr = self.attr(number, stat, Some((dir, entry)), thread)?;
-        let generation = self.table.looked_up(number, parent, &entry.stored);
-        Ok((attr, fuser::Generation(generation)))
+    ) -> Result<Option<FileAttr>> {
+        for _ in 0..TRIES {
+            let moves = self.moves();
+            let stat = match self.stat_in(dir, &entry.stored) {
+                Err(Errno::NOENT) => return Ok(None),
+                stat => stat.map_err(errno)?,
+            };
+            let stat = self.mended((parent, dir), entry, stat, thread);
+            let number = self.table.number_for(inode(&stat), type_of(&stat), new);
+            self.table.looked_up(number, type_of(&stat), parent, &entry.stored);
+            let still = match moves.1 == 0 && moves == self.moves() {
+                true => Some(stat),
+                // A removal that began before may have held nothing: the kernel is told only of what has the name still.
+                false => self.stat_in(dir, &entry.stored).ok().filter(|now| is_same(now, &stat)),
+            };
+            match still {
+                Some(stat) => return Ok(Some(self.attr(number, &stat))),
+                None => self.table.mistaken(number, parent, &entry.stored),
+            }
+        }
+        Err(errno(Errno::STALE))
     }
 
     /// The mode for something new in a folder: the umask counts only without a default ACL.
@@ -200,108 +230,90 @@ impl<B: Backing> Inner<B> {
         rustix::fs::openat(self.backing.fd(&dir.folder), stored, flags, Mode::empty()).map_err(errno)
     }
 
-    /// Does something with a path that leads to an inode and never through a link that another user planted.
+    /// Does something with a path that leads to a pinned inode and never through a link that another user planted.
     pub fn with_path<T>(&self, spot: &Spot<B::Folder>, work: impl FnOnce(&OsStr) -> Result<T>) -> Result<T> {
-        match spot {
-            Spot::Root(dir) => work(&proc_path(self.backing.fd(&dir.folder).as_raw_fd(), Some(".".as_ref()))),
+        work(&match spot {
+            Spot::Root(dir) => proc_path(self.backing.fd(&dir.folder).as_raw_fd(), Some(".".as_ref())),
             Spot::Named(dir, entry) => {
-                work(&proc_path(self.backing.fd(&dir.folder).as_raw_fd(), Some(&entry.stored)))
+                proc_path(self.backing.fd(&dir.folder).as_raw_fd(), Some(&entry.stored))
             }
-            Spot::Held(held) => work(&proc_path(held.as_raw_fd(), None)),
+            Spot::Held(held) => proc_path(held.as_raw_fd(), None),
+        })
+    }
+
+    /// A pinned inode's descriptor.
+    fn fd_of<'a>(&self, spot: &'a Spot<B::Folder>) -> Result<BorrowedFd<'a>> {
+        match spot {
+            Spot::Root(dir) => Ok(self.backing.fd(&dir.folder)),
+            Spot::Held(held) => Ok(held.as_fd()),
+            Spot::Named(..) => Err(errno(Errno::STALE)),
         }
     }
 
-    /// Changes permissions. Never of what a link points to: the descriptor is the entry's own.
-    pub fn chmod(&self, number: u64, spot: &Spot<B::Folder>, mode: u32) -> Result<()> {
-        let held = match spot {
-            Spot::Root(dir) => {
-                let path = proc_path(self.backing.fd(&dir.folder).as_raw_fd(), Some(".".as_ref()));
-                return rustix::fs::chmod(path, Mode::from_raw_mode(mode & 0o7777)).map_err(errno);
-            }
-            Spot::Named(dir, entry) => Arc::new(self.name_only(dir, &entry.stored)?),
-            Spot::Held(held) => held.clone(),
-        };
-        let stat = rustix::fs::statat(held.as_fd(), "", AtFlags::EMPTY_PATH).map_err(errno)?;
-        if self.table.number(inode(&stat)) != number {
-            return Err(errno(Errno::STALE));
-        }
-        if type_of(&stat) == FileType::Symlink {
+    /// Changes permissions of a pinned inode with these attributes.
+    pub fn chmod(&self, spot: &Spot<B::Folder>, stat: &Stat, mode: u32) -> Result<()> {
+        if type_of(stat) == FileType::Symlink {
             return Err(errno(Errno::OPNOTSUPP));
         }
-        let path = proc_path(held.as_raw_fd(), None);
-        rustix::fs::chmod(path, Mode::from_raw_mode(mode & 0o7777)).map_err(errno)
+        self.with_path(spot, |path| {
+            rustix::fs::chmod(path, Mode::from_raw_mode(mode & 0o7777)).map_err(errno)
+        })
     }
 
-    /// Changes owner and group.
+    /// Changes owner and group of a pinned inode.
     pub fn chown(&self, spot: &Spot<B::Folder>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
-        let done = match spot {
-            Spot::Root(dir) => {
-                rustix::fs::chownat(self.backing.fd(&dir.folder), "", uid, gid, AtFlags::EMPTY_PATH)
-            }
-            Spot::Named(dir, entry) => rustix::fs::chownat(
-                self.backing.fd(&dir.folder),
-                &*entry.stored,
-                uid,
-                gid,
-                AtFlags::SYMLINK_NOFOLLOW,
-            ),
-            Spot::Held(held) => rustix::fs::chownat(held.as_fd(), "", uid, gid, AtFlags::EMPTY_PATH),
-        };
-        done.map_err(errno)
+        rustix::fs::chownat(self.fd_of(spot)?, "", uid, gid, AtFlags::EMPTY_PATH).map_err(errno)
     }
 
-    /// Changes times of what was found with these attributes.
+    /// Changes times of a pinned inode with these attributes.
     pub fn set_times(&self, spot: &Spot<B::Folder>, stat: &Stat, times: &Timestamps) -> Result<()> {
-        self.backing.with_times(inode(stat), &mut || self.set_times_now(spot, times).map_err(errno))
-    }
-
-    fn set_times_now(&self, spot: &Spot<B::Folder>, times: &Timestamps) -> rustix::io::Result<()> {
-        match spot {
-            Spot::Root(dir) => {
-                rustix::fs::utimensat(self.backing.fd(&dir.folder), "", times, AtFlags::EMPTY_PATH)
-            }
-            Spot::Named(dir, entry) => rustix::fs::utimensat(
-                self.backing.fd(&dir.folder),
-                &*entry.stored,
-                times,
-                AtFlags::SYMLINK_NOFOLLOW,
-            ),
-            Spot::Held(held) => rustix::fs::utimensat(held.as_fd(), "", times, AtFlags::EMPTY_PATH),
-        }
+        let fd = self.fd_of(spot)?;
+        let mut set = || rustix::fs::utimensat(fd, "", times, AtFlags::EMPTY_PATH).map_err(errno);
+        self.backing.with_times(inode(stat), &mut set)
     }
 
     /// A file's content, with one more opener.
     pub fn open(&self, number: u64, write: bool, thread: &mut B::Thread) -> Result<Arc<Opened<B::Content>>> {
-        if let Some(opened) = self.table.reopen(number) {
-            if opened.writable || !write {
-                return Ok(opened);
+        self.settled(|| {
+            if let Some(opened) = self.table.reopen(number) {
+                if opened.writable || !write {
+                    return Ok(opened);
+                }
+                self.table.closed(number);
             }
-            self.table.closed(number);
-        }
-        let (spot, stat) = self.spot(number, thread)?;
+            self.open_now(number, write, thread)
+        })
+    }
+
+    fn open_now(&self, number: u64, write: bool, thread: &mut B::Thread) -> Result<Arc<Opened<B::Content>>> {
+        let (spot, stat) = self.spot_now(number, thread)?;
         if type_of(&stat) != FileType::RegularFile {
             return Err(errno(Errno::INVAL));
         }
-        let (file, writable, path) = match &spot {
+        let (opened, path) = match &spot {
             Spot::Named(dir, entry) => {
-                let (file, writable) = self.open_backing(dir, entry, &stat, number, &spot, write)?;
+                let open = |flags| self.backing.open_file(&dir.folder, entry, flags);
                 let parent = self.table.parent(number).unwrap_or(ROOT);
-                (file, writable, self.table.path(parent, &entry.stored))
+                (
+                    self.open_backing(number, &stat, write, thread, open),
+                    self.table.path(parent, &entry.stored),
+                )
             }
             Spot::Held(held) => {
-                let flags = if write { OFlags::RDWR } else { OFlags::RDONLY };
                 let path = proc_path(held.as_raw_fd(), None);
-                let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
-                let file = rustix::fs::open(path, flags, Mode::empty()).map_err(errno)?;
-                (file.into(), write, OsString::new())
+                let open = |flags: OFlags| {
+                    let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
+                    let file = rustix::fs::open(&path, flags, Mode::empty());
+                    file.map(std::fs::File::from).map_err(errno)
+                };
+                (self.open_backing(number, &stat, write, thread, open), OsString::new())
             }
             Spot::Root(_) => return Err(errno(Errno::ISDIR)),
         };
+        let (file, writable) = opened?;
         let stat = rustix::fs::fstat(&file).map_err(errno)?;
-        if self.table.number(inode(&stat)) != number {
-            return Err(errno(Errno::STALE));
-        }
+        self.is(number, &stat)?;
         let place = place(&stat, path);
         let content = self.backing.open_content(file, place, thread)?;
         let opened = Arc::new(Opened { content, writable });
@@ -310,14 +322,12 @@ impl<B: Backing> Inner<B> {
 
     fn open_backing(
         &self,
-        dir: &Dir<B::Folder>,
-        entry: &Entry,
-        stat: &Stat,
         number: u64,
-        spot: &Spot<B::Folder>,
+        stat: &Stat,
         write: bool,
+        thread: &mut B::Thread,
+        open: impl Fn(OFlags) -> Result<std::fs::File>,
     ) -> Result<(std::fs::File, bool)> {
-        let open = |flags| self.backing.open_file(&dir.folder, entry, flags);
         if !write && !self.privileged {
             return Ok((open(OFlags::RDONLY)?, false));
         }
@@ -327,9 +337,10 @@ impl<B: Backing> Inner<B> {
             // Writing part of a chunk reads it first. A file that its owner may write and not read is opened with the
             // right to read it for that moment.
             Err(error) if error.errno() == Errno::ACCESS.raw_os_error() && stat.st_mode & 0o400 == 0 => {
-                self.chmod(number, spot, stat.st_mode | 0o600)?;
+                let (spot, stat) = self.pinned(number, thread)?;
+                self.chmod(&spot, &stat, stat.st_mode | 0o600)?;
                 let file = open(OFlags::RDWR);
-                self.chmod(number, spot, stat.st_mode)?;
+                self.chmod(&spot, &stat, stat.st_mode)?;
                 Ok((file?, true))
             }
             Err(error) => Err(error),
@@ -355,12 +366,16 @@ impl<B: Backing> Inner<B> {
         let stat = rustix::fs::fstat(&file).map_err(errno).map_err(undo)?;
         let place = place(&stat, self.table.path(parent, &entry.stored));
         let content = self.backing.create_content(file, place, thread).map_err(undo)?;
-        let number = self.table.number(inode(&stat));
-        let generation = self.table.looked_up(number, parent, &entry.stored);
+        let number = self.table.number_for(inode(&stat), FileType::RegularFile, true);
+        self.table.looked_up(number, FileType::RegularFile, parent, &entry.stored);
         let opened = self.table.opened(number, Arc::new(Opened { content, writable: true }), true);
         let attr = attributes(number, self.backing.len(&opened.content), &stat);
-        Ok((opened, attr, fuser::Generation(generation)))
+        Ok((opened, attr))
     }
+}
+
+fn is_same(one: &Stat, other: &Stat) -> bool {
+    inode(one) == inode(other) && type_of(one) == type_of(other)
 }
 
 fn place(stat: &Stat, path: OsString) -> Place {
@@ -371,16 +386,6 @@ fn place(stat: &Stat, path: OsString) -> Place {
 /// Supplementary groups decide whether a new file may have the set-group bit.
 pub(crate) fn groups_for(mode: Mode) -> Groups {
     if mode.contains(Mode::SGID) { Groups::Needed } else { Groups::Perhaps }
-}
-
-impl<F> Spot<F> {
-    /// Folder and entry, if it has a name.
-    pub fn named(&self) -> Option<(&Dir<F>, &Entry)> {
-        match self {
-            Spot::Named(dir, entry) => Some((dir, entry)),
-            _ => None,
-        }
-    }
 }
 
 /// A path through a descriptor.

@@ -38,9 +38,9 @@ impl<B: Backing> Inner<B> {
 }
 
 impl<B: Backing> Door<B> {
-    fn entered(&self, what: (u64, &OsStr), result: Result<(FileAttr, Generation)>, reply: ReplyEntry) {
+    fn entered(&self, what: (u64, &OsStr), result: Result<FileAttr>, reply: ReplyEntry) {
         match result {
-            Ok((attr, generation)) => reply.entry(&self.inner.lifetime(), &attr, generation),
+            Ok(attr) => reply.entry(&self.inner.lifetime(), &attr, Generation(0)),
             Err(error) => reply.error(self.inner.refuse(&error, || self.inner.described(what.0))),
         }
     }
@@ -174,12 +174,12 @@ impl<B: Backing> Filesystem for Door<B> {
         let result = match kind {
             FileType::RegularFile => {
                 let made = inner.create_and_open(request, (parent.0, name), (mode, umask), true);
-                made.map(|(attr, generation, handle)| {
+                made.map(|(attr, handle)| {
                     inner.release(handle);
-                    (attr, generation)
+                    attr
                 })
             }
-            _ => inner.make(parent.0, name, |dir, entry, _| {
+            _ => inner.make((parent.0, name), true, |dir, entry, _| {
                 let mode = inner.masked(dir, mode, umask);
                 inner.as_caller(caller, groups_for(mode), || {
                     inner.backing.make_node(&dir.folder, entry, kind, mode, device_from_fuse(rdev))
@@ -200,7 +200,7 @@ impl<B: Backing> Filesystem for Door<B> {
     ) {
         self.count(Op::Make);
         let (inner, caller) = (&self.inner, Inner::<B>::caller(request));
-        let result = inner.make(parent.0, name, |dir, entry, thread| {
+        let result = inner.make((parent.0, name), true, |dir, entry, thread| {
             let mode = inner.masked(dir, mode, umask);
             inner.as_caller(caller, Groups::Perhaps, || {
                 inner.backing.make_folder(&dir.folder, entry, mode, thread)
@@ -222,7 +222,7 @@ impl<B: Backing> Filesystem for Door<B> {
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         self.count(Op::Make);
         let (inner, caller) = (&self.inner, Inner::<B>::caller(request));
-        let result = inner.make(parent.0, name, |dir, entry, thread| {
+        let result = inner.make((parent.0, name), true, |dir, entry, thread| {
             inner.as_caller(caller, Groups::Perhaps, || {
                 inner.backing.make_link(&dir.folder, entry, target.as_os_str(), thread)
             })
@@ -415,10 +415,10 @@ impl<B: Backing> Filesystem for Door<B> {
             let from = (offset as usize).saturating_sub(2);
             for (at, one) in listed.iter().enumerate().skip(from) {
                 // What was removed since is left out, and so is what cannot be shown.
-                let Ok(stat) = inner.stat_in(&dir, &one.stored) else { continue };
                 let entry = entry(one.stored.clone());
-                let (attr, generation) = match inner.found(number.0, &dir, &entry, &stat, thread) {
-                    Ok(found) => found,
+                let attr = match inner.found(number.0, &dir, &entry, false, thread) {
+                    Ok(Some(attr)) => attr,
+                    Ok(None) => continue,
                     Err(error) => {
                         let path = || inner.table.path(number.0, &one.stored).to_string_lossy().into_owned();
                         inner.refuse(&error, path);
@@ -426,7 +426,7 @@ impl<B: Backing> Filesystem for Door<B> {
                     }
                 };
                 let name = OsStr::from_bytes(&one.name);
-                if reply.add(attr.ino, at as u64 + 3, name, &lifetime, &attr, generation) {
+                if reply.add(attr.ino, at as u64 + 3, name, &lifetime, &attr, Generation(0)) {
                     inner.table.forget(attr.ino.0, 1);
                     break;
                 }
@@ -518,14 +518,9 @@ impl<B: Backing> Filesystem for Door<B> {
         self.count(Op::Make);
         let exclusive = flags as u32 & OFlags::EXCL.bits() != 0;
         match self.inner.create_and_open(request, (parent.0, name), (mode, umask), exclusive) {
-            Ok((attr, generation, handle)) => {
-                reply.created(
-                    &self.inner.lifetime(),
-                    &attr,
-                    generation,
-                    Fh(handle),
-                    self.inner.flags_of_open(),
-                );
+            Ok((attr, handle)) => {
+                let (lifetime, flags) = (self.inner.lifetime(), self.inner.flags_of_open());
+                reply.created(&lifetime, &attr, Generation(0), Fh(handle), flags);
             }
             Err(error) => reply.error(self.inner.refuse(&error, || self.inner.described(parent.0))),
         }

@@ -222,16 +222,16 @@ impl Backing for Sealed {
         self.tree.make_link(folder, entry, target.as_bytes(), thread)
     }
 
-    fn read_link(&self, folder: &Folder, entry: &Entry, thread: &mut Dispatcher) -> Result<Vec<u8>> {
-        self.tree.read_link(folder, entry, thread)
+    fn open_target(&self, stored: &[u8], thread: &mut Dispatcher) -> Result<Vec<u8>> {
+        self.tree.extras().open_target(stored, thread)
     }
 
-    fn link_len(&self, stored: u64) -> Option<u64> {
-        Some(target_len(stored))
+    fn link_len(&self, stored: u64) -> u64 {
+        target_len(stored)
     }
 
-    fn hard_link(&self, from: (&Folder, &Entry), to: (&Folder, &Entry)) -> Result<()> {
-        self.while_moving(&[from], || self.tree.hard_link(from, to))
+    fn hard_link(&self, (inode, path): ((u64, u64), &OsStr), to: (&Folder, &Entry)) -> Result<()> {
+        self.contents.while_moving(&[Some(inode)], || self.tree.link_of(path, to))
     }
 
     fn rename(&self, from: (&Folder, &Entry), to: (&Folder, &Entry), flags: RenameFlags) -> Result<()> {

@@ -57,12 +57,12 @@ impl<B: Backing> Inner<B> {
         group: Option<u32>,
         thread: &mut B::Thread,
     ) -> Result<()> {
-        let (spot, stat) = self.spot(number, thread)?;
+        let (spot, stat) = self.pinned(number, thread)?;
         let mode = stat.st_mode & 0o7777;
         let stays = mode & GROUP_EXECUTES == 0 && group.is_none_or(|group| group == stat.st_gid);
         let left = mode & !(SUID | if stays { 0 } else { SGID });
         if left != mode {
-            self.chmod(number, &spot, left)?;
+            self.chmod(&spot, &stat, left)?;
             // The kernel leaves the bits to this process and goes on showing those that it knows.
             if let Some(notifier) = self.notifier.get() {
                 let _ = notifier.inval_inode(INodeNo(number), -1, 0);
@@ -76,7 +76,7 @@ impl<B: Backing> Inner<B> {
         if self.table.is_plain(number) {
             return;
         }
-        let dropped = self.spot(number, thread).and_then(|(spot, _)| {
+        let dropped = self.pinned(number, thread).and_then(|(spot, _)| {
             self.with_path(&spot, |path| self.backing.remove_attribute(path, CAPABILITY.as_ref(), thread))
         });
         // Most files have none, and some file systems have none of these attributes.
@@ -112,7 +112,7 @@ impl<B: Backing> Inner<B> {
 
     /// The modification time is now. With a writeback cache the kernel keeps it.
     fn touch(&self, number: u64, thread: &mut B::Thread) -> Result<()> {
-        let (spot, stat) = self.spot(number, thread)?;
+        let (spot, stat) = self.pinned(number, thread)?;
         let mut times = unchanged();
         times.last_modification.tv_nsec = UTIME_NOW;
         self.set_times(&spot, &stat, &times)

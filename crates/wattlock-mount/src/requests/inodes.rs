@@ -25,13 +25,13 @@ impl<B: Backing> Inner<B> {
             if let Some(size) = wanted.size {
                 self.truncate(number, size, request, wanted.handle, thread)?;
             }
-            let (spot, stat) = self.spot(number, thread)?;
+            let (spot, stat) = self.pinned(number, thread)?;
             if wanted.uid.is_some() || wanted.gid.is_some() {
                 self.chown(&spot, wanted.uid, wanted.gid)?;
                 self.table.not_plain(number);
             }
             if let Some(mode) = wanted.mode {
-                self.chmod(number, &spot, mode)?;
+                self.chmod(&spot, &stat, mode)?;
             }
             let mut times = wanted.times.clone();
             if wanted.size.is_some() && times.last_modification.tv_nsec == UTIME_OMIT {
@@ -50,7 +50,7 @@ impl<B: Backing> Inner<B> {
             return Err(errno(Errno::NODATA));
         }
         self.on_thread(|thread, _| {
-            let (spot, _) = self.spot(number, thread)?;
+            let (spot, _) = self.pinned(number, thread)?;
             self.with_path(&spot, |path| match is_acl(name) {
                 true => attributes::get(path, name).map_err(errno),
                 false => self.backing.attribute(path, name, thread),
@@ -69,7 +69,7 @@ impl<B: Backing> Inner<B> {
 
     pub(super) fn list_attributes(&self, number: u64) -> Result<Vec<u8>> {
         self.on_thread(|thread, _| {
-            let (spot, _) = self.spot(number, thread)?;
+            let (spot, _) = self.pinned(number, thread)?;
             self.with_path(&spot, |path| {
                 let mut list = Vec::new();
                 for name in self.backing.attributes(path, thread)? {
@@ -89,7 +89,7 @@ impl<B: Backing> Inner<B> {
         value: Option<(&[u8], XattrFlags)>,
     ) -> Result<()> {
         self.on_thread(|thread, _| {
-            let (spot, _) = self.spot(number, thread)?;
+            let (spot, _) = self.pinned(number, thread)?;
             self.table.not_plain(number);
             self.with_path(&spot, |path| {
                 if !is_acl(name) {
@@ -126,11 +126,13 @@ impl<B: Backing> Inner<B> {
 
     pub(super) fn read_link(&self, number: u64) -> Result<Vec<u8>> {
         self.on_thread(|thread, _| {
-            let (spot, _) = self.spot(number, thread)?;
-            match spot {
-                Spot::Named(dir, entry) => self.backing.read_link(&dir.folder, &entry, thread),
-                _ => Err(errno(Errno::INVAL)),
-            }
+            let Spot::Held(link) = self.pinned(number, thread)?.0 else { return Err(errno(Errno::INVAL)) };
+            let stored = rustix::fs::readlinkat(&link, "", Vec::new()).map_err(|error| match error {
+                // That is what the system says of an inode that is no link and was named by a descriptor.
+                Errno::NOENT => errno(Errno::INVAL),
+                error => errno(error),
+            })?;
+            self.backing.open_target(stored.as_bytes(), thread)
         })
     }
 }

@@ -225,8 +225,8 @@ fn a_file_that_a_crash_left_torn_has_its_true_length_at_the_first_look() {
     let sealed = open(folder.path(), &volume, build());
     let behaviour =
         crate::Behaviour { shared: false, others: false, unbound: false, log: Arc::new(|_: &str| {}) };
-    let door = Door::new(sealed, behaviour, 16).unwrap();
-    let (attr, _) = door.inner.lookup(crate::table::ROOT, OsStr::new("torn")).unwrap().unwrap();
+    let door = Door::new(sealed, behaviour, (16, 16)).unwrap();
+    let attr = door.inner.lookup(crate::table::ROOT, OsStr::new("torn")).unwrap().unwrap();
     assert_eq!(attr.size, 2 * 4096);
 }
 
