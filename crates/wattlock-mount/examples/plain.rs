@@ -61,6 +61,10 @@ impl Backing for Plain {
         Ok(Entry { stored: name.to_owned(), sidecar: None })
     }
 
+    fn name(&self, _folder: &OwnedFd, stored: &OsStr, _thread: &mut ()) -> Result<Option<Vec<u8>>> {
+        Ok(Some(stored.as_bytes().to_vec()))
+    }
+
     fn list(&self, folder: &OwnedFd, _thread: &mut ()) -> Result<(Vec<Listed>, Vec<OsString>)> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(folder, ".", flags, Mode::empty()).map_err(failed)?;
@@ -164,6 +168,10 @@ impl Backing for Plain {
 
     fn open_content(&self, file: File, _place: Place, _thread: &mut ()) -> Result<File> {
         Ok(file)
+    }
+
+    fn descriptor(&self, content: &File) -> Result<OwnedFd> {
+        Ok(content.try_clone().map_err(|error| Error::io("a descriptor of a file", error))?.into())
     }
 
     fn len_of(&self, stat: &Stat) -> u64 {

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use wattlock_fs::Error;
@@ -47,6 +47,17 @@ pub trait Backing: Send + Sync + 'static {
     /// # Errors
     /// [`Error::Io`] with `ENAMETOOLONG` or `EINVAL`.
     fn entry(&self, folder: &Self::Folder, name: &OsStr, thread: &mut Self::Thread) -> Result<Entry>;
+
+    /// The name of a stored name, if it has one.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    fn name(
+        &self,
+        folder: &Self::Folder,
+        stored: &OsStr,
+        thread: &mut Self::Thread,
+    ) -> Result<Option<Vec<u8>>>;
 
     /// The entries of a folder whose names open, and the stored names of those that do not.
     ///
@@ -202,6 +213,12 @@ pub trait Backing: Send + Sync + 'static {
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`].
     fn open_content(&self, file: File, place: Place, thread: &mut Self::Thread) -> Result<Self::Content>;
+
+    /// A descriptor of a content's backing file.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn descriptor(&self, content: &Self::Content) -> Result<OwnedFd>;
 
     /// The content's length of a regular file.
     fn len_of(&self, stat: &Stat) -> u64;

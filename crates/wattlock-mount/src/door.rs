@@ -6,10 +6,11 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 use wattlock_fs::Error;
 use wattlock_fs::tree::{Entry, Listed};
@@ -23,6 +24,9 @@ use wattlock_core::sync::lock;
 
 /// How often something that a rename moved away is looked for again.
 pub(crate) const TRIES: usize = 1000;
+
+/// How often, at most, it is said that no descriptor is left.
+const TELL_FULL: Duration = Duration::from_secs(60);
 
 /// How a door behaves.
 #[derive(Clone)]
@@ -90,6 +94,8 @@ pub(crate) struct Inner<B: Backing> {
     moving: AtomicUsize,
     moved: AtomicU64,
     said: Mutex<String>,
+    /// When it was said that no descriptor is left.
+    full: Mutex<Option<Instant>>,
     /// Takes what must wait for the kernel: a thread that answers requests must not.
     pub later: Mutex<Option<Sender<Job>>>,
     pub notifier: OnceLock<fuser::Notifier>,
@@ -151,6 +157,7 @@ impl<B: Backing> Door<B> {
             moving: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
             said: Mutex::default(),
+            full: Mutex::default(),
             later: Mutex::default(),
             notifier: OnceLock::new(),
         };
@@ -183,6 +190,16 @@ impl<B: Backing> Inner<B> {
         })
     }
 
+    /// Has another thread do what waits for the kernel: a thread that answers requests must not. Those that are answered
+    /// by a thread that is gone fail.
+    pub fn afterwards(&self, job: Job) {
+        let later = lock(&self.later).clone();
+        match later {
+            Some(later) => drop(later.send(job)),
+            None => job(),
+        }
+    }
+
     /// How long the kernel may rely on what it is told.
     pub fn lifetime(&self) -> Duration {
         Duration::from_secs(if self.behaviour.shared { 1 } else { 24 * 3600 })
@@ -191,6 +208,9 @@ impl<B: Backing> Inner<B> {
     /// The errno for the kernel, after a line for the log where the volume itself is at fault.
     pub fn refuse(&self, error: &Error, what: impl FnOnce() -> String) -> fuser::Errno {
         self.counters.error(error.errno());
+        if is_full(error) {
+            self.tell_full();
+        }
         if !matches!(error, Error::Io { .. }) {
             let line = format!("{}: {error}", what());
             let mut said = lock(&self.said);
@@ -229,6 +249,7 @@ impl<B: Backing> Inner<B> {
     /// Repeats what goes by number and failed because a name had moved by then. What still fails is what another
     /// program moved: told that it is stale, the kernel walks the path once more.
     pub fn settled<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut room = false;
         for _ in 0..TRIES {
             let moves = self.moves();
             match work() {
@@ -238,11 +259,39 @@ impl<B: Backing> Inner<B> {
                     }
                     std::thread::yield_now();
                 }
+                Err(error) if is_full(&error) && !room && self.make_room() => room = true,
                 done => return done,
             }
         }
         Err(errno(Errno::STALE))
     }
+
+    /// Closes what is open for the sake of speed or of inodes without a name; whether that was anything.
+    pub fn make_room(&self) -> bool {
+        self.table.let_all_go() + self.folders.forget_all() > 0
+    }
+
+    /// Says, at times, that no descriptor is left, and what helps.
+    fn tell_full(&self) {
+        let mut told = lock(&self.full);
+        if told.is_some_and(|at| at.elapsed() < TELL_FULL) {
+            return;
+        }
+        *told = Some(Instant::now());
+        let limit =
+            getrlimit(Resource::Nofile).current.map_or("any number of".to_owned(), |limit| limit.to_string());
+        let open = self.table.counts().1;
+        (self.behaviour.log)(&format!(
+            "{open} files are open and this process may have {limit} descriptors: no more can be opened (too many open \
+             files). A higher hard limit helps: `ulimit -n` before mounting, LimitNOFILE= in a service, or \
+             /etc/security/limits.conf"
+        ));
+    }
+}
+
+/// Whether a failure is that there is no descriptor left.
+pub(crate) fn is_full(error: &Error) -> bool {
+    [Errno::MFILE, Errno::NFILE].iter().any(|errno| errno.raw_os_error() == error.errno())
 }
 
 /// Failures that a rename in between explains.

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use fuser::FileAttr;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Timestamps, Uid};
@@ -18,6 +19,10 @@ use crate::caller::{Caller, Groups, as_caller};
 use crate::door::{Inner, Opened, TRIES, entry, errno, inode, is_lost, type_of};
 use crate::folders::Dir;
 use crate::table::{Name, ROOT};
+
+/// How often, and after which time each, a look is taken at a file that is about to be closed.
+const RELEASE_LOOKS: u32 = 20;
+const RELEASE_LOOK: Duration = Duration::from_millis(1);
 
 /// Where an inode is.
 pub(crate) enum Spot<F> {
@@ -83,7 +88,15 @@ impl<B: Backing> Inner<B> {
                 found => return found,
             }
         }
-        Err(lost)
+        // Another program removed it, and it is open.
+        match self.table.content(number) {
+            Some(opened) => {
+                let held = self.backing.descriptor(&opened.content)?;
+                let stat = rustix::fs::fstat(&held).map_err(errno)?;
+                Ok((Spot::Held(Arc::new(held)), stat))
+            }
+            None => Err(lost),
+        }
     }
 
     fn named_now(&self, number: u64, name: &Name, thread: &mut B::Thread) -> Result<(Spot<B::Folder>, Stat)> {
@@ -189,12 +202,26 @@ impl<B: Backing> Inner<B> {
                 // A removal that began before may have held nothing: the kernel is told only of what has the name still.
                 false => self.stat_in(dir, &entry.stored).ok().filter(|now| is_same(now, &stat)),
             };
+            if self.table.is_refused_and_open(number) {
+                self.wait_for_release(number);
+            }
             match still {
                 Some(stat) => return Ok(Some(self.attr(number, &stat))),
                 None => self.table.mistaken(number, parent, &entry.stored),
             }
         }
         Err(errno(Errno::STALE))
+    }
+
+    /// A program that looks at a file which it has just closed, and that could not be stored whole, is not shown the
+    /// size that the kernel kept: the kernel forgets that when the closing was answered.
+    fn wait_for_release(&self, number: u64) {
+        for _ in 0..RELEASE_LOOKS {
+            if !self.table.is_refused_and_open(number) {
+                return;
+            }
+            std::thread::sleep(RELEASE_LOOK);
+        }
     }
 
     /// The mode for something new in a folder: the umask counts only without a default ACL.

@@ -27,7 +27,6 @@ use crate::door::{Door, FolderHandle, Inner, entry};
 use crate::node::groups_for;
 use contents::filled;
 use inodes::{Wanted, answer_attribute};
-use wattlock_core::sync::lock;
 
 /// Largest request.
 pub(crate) const LARGEST: u32 = 1 << 20;
@@ -312,7 +311,10 @@ impl<B: Backing> Filesystem for Door<B> {
                 self.inner.counters.bytes(true, data.len());
                 reply.written(data.len() as u32);
             }
-            Err(error) => reply.error(self.inner.refuse(&error, || self.inner.described(number.0))),
+            Err(error) => {
+                let refusal = self.inner.refuse(&error, || self.inner.described(number.0));
+                self.inner.refused(number.0, (offset, data.len()), move || reply.error(refusal));
+            }
         }
     }
 
@@ -564,11 +566,9 @@ impl<B: Backing> Filesystem for Door<B> {
                 Err(error) => reply.error(inner.refuse(&error, || inner.described(number.0))),
             }
         };
-        let later = lock(&self.inner.later).clone();
-        match (later, unwritten) {
-            // A thread that is gone drops the reply, and with it the request fails.
-            (Some(later), true) => drop(later.send(Box::new(seek))),
-            _ => seek(),
+        match unwritten {
+            true => self.inner.afterwards(Box::new(seek)),
+            false => seek(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -185,6 +185,10 @@ impl Backing for Sealed {
         self.tree.entry(folder, name.as_bytes(), thread)
     }
 
+    fn name(&self, folder: &Folder, stored: &OsStr, thread: &mut Dispatcher) -> Result<Option<Vec<u8>>> {
+        self.tree.name(folder, stored, thread)
+    }
+
     fn list(&self, folder: &Folder, thread: &mut Dispatcher) -> Result<(Vec<Listed>, Vec<OsString>)> {
         self.tree.list(folder, thread)
     }
@@ -300,6 +304,11 @@ impl Backing for Sealed {
 
     fn open_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {
         Ok(SealedContent { content: self.contents.open(file, place, thread)?, writes: Mark::default() })
+    }
+
+    fn descriptor(&self, file: &SealedContent) -> Result<OwnedFd> {
+        let file = file.content.file().try_clone();
+        Ok(file.map_err(|error| Error::io("a descriptor of a file", error))?.into())
     }
 
     fn len_of(&self, stat: &Stat) -> u64 {

@@ -47,6 +47,8 @@ struct Node<C> {
     removed: bool,
     /// Known to have no file capability that a write would have to remove.
     plain: bool,
+    /// A write of what the kernel kept was refused: until it forgets the inode, it shows a size that is not stored.
+    refused: bool,
     opens: u32,
     /// Of the openers, those that write: only then has the kernel anything that was not written yet.
     writers: u32,
@@ -402,6 +404,21 @@ impl<C> Table<C> {
         self.sweep(number);
     }
 
+    /// A write was refused.
+    pub fn refuse(&self, number: u64) {
+        self.with(number, |node| node.refused = true);
+    }
+
+    /// Whether a write of the inode was refused.
+    pub fn is_refused(&self, number: u64) -> bool {
+        self.with(number, |node| node.refused).unwrap_or(false)
+    }
+
+    /// Whether, besides, it is open.
+    pub fn is_refused_and_open(&self, number: u64) -> bool {
+        self.with(number, |node| node.refused && node.opens > 0).unwrap_or(false)
+    }
+
     /// An opener that writes came.
     pub fn writer_came(&self, number: u64) {
         self.with(number, |node| node.writers += 1);
@@ -492,6 +509,7 @@ impl<C> Node<C> {
             kind,
             removed: false,
             plain: false,
+            refused: false,
             opens: 0,
             writers: 0,
             names: Names::None,

@@ -17,6 +17,7 @@ mod full;
 mod ledger;
 mod mistakes;
 mod model;
+mod replace;
 mod user;
 
 use desk::{Desk, fuse, good, has, python, refused};

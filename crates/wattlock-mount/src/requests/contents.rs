@@ -1,5 +1,7 @@
 //! What goes to a content: written, cut, searched for holes, copied, made durable.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use fuser::{FopenFlags, INodeNo, Request, WriteFlags};
@@ -108,6 +110,41 @@ impl<B: Backing> Inner<B> {
             }
             Ok(())
         })
+    }
+
+    /// Answers a write that was refused. The kernel may have kept what it wrote, and the size that this would have made,
+    /// and no answer takes that from it: it has to forget the names, which then lead to the inode as it is stored, and the
+    /// pages. That takes answers to other requests, so another thread does it. The names go before the writer hears of
+    /// the error.
+    pub(super) fn refused(
+        self: &Arc<Self>,
+        number: u64,
+        range: (u64, usize),
+        answer: impl FnOnce() + Send + 'static,
+    ) {
+        self.table.refuse(number);
+        let inner = self.clone();
+        self.afterwards(Box::new(move || {
+            inner.forget_names(number);
+            answer();
+            if let Some(notifier) = inner.notifier.get() {
+                let _ = notifier.inval_inode(INodeNo(number), range.0 as i64, range.1 as i64);
+            }
+        }));
+    }
+
+    /// The kernel forgets the names of an inode.
+    fn forget_names(&self, number: u64) {
+        let Some(notifier) = self.notifier.get() else { return };
+        for name in (0..).map_while(|before| self.table.name(number, before)) {
+            let shown = self.on_thread(|thread, _| {
+                let dir = self.dir(name.parent, thread)?;
+                self.backing.name(&dir.folder, &name.stored, thread)
+            });
+            if let Ok(Some(shown)) = shown {
+                let _ = notifier.inval_entry(INodeNo(name.parent), OsStr::from_bytes(&shown));
+            }
+        }
     }
 
     /// The modification time is now. With a writeback cache the kernel keeps it.
@@ -221,7 +258,7 @@ impl<B: Backing> Inner<B> {
         self.files.add(FileHandle { number, opened, writes })
     }
 
-    pub(super) fn release(&self, handle: u64) {
+    pub(super) fn release(self: &Arc<Self>, handle: u64) {
         let Some(file) = self.files.remove(handle) else { return };
         let (number, writes) = (file.number, file.writes);
         drop(file);
@@ -229,6 +266,10 @@ impl<B: Backing> Inner<B> {
             self.table.writer_gone(number);
         }
         self.table.closed(number);
+        if self.table.is_refused(number) {
+            let inner = self.clone();
+            self.afterwards(Box::new(move || inner.forget_names(number)));
+        }
     }
 
     pub(super) fn flags_of_open(&self) -> FopenFlags {

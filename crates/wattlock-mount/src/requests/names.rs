@@ -11,7 +11,7 @@ use wattlock_fs::Error;
 use wattlock_fs::tree::Entry;
 
 use crate::backing::{Backing, Result};
-use crate::door::{Inner, errno, inode, type_of};
+use crate::door::{Inner, errno, inode, is_full, type_of};
 use crate::folders::Dir;
 
 /// A name that is about to be removed, or replaced.
@@ -26,7 +26,7 @@ struct Going<'a> {
 }
 
 impl<B: Backing> Inner<B> {
-    pub(super) fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<FileAttr>> {
+    pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<FileAttr>> {
         self.on_thread(|thread, _| {
             let dir = self.dir(parent, thread)?;
             let entry = self.backing.entry(&dir.folder, name, thread)?;
@@ -183,7 +183,13 @@ impl<B: Backing> Inner<B> {
             let dir = self.dir(parent, thread)?;
             let entry = self.backing.entry(&dir.folder, name, thread)?;
             let mode = self.masked(&dir, mode, umask);
-            let made = self.create(parent, &dir, &entry, (mode, Inner::<B>::caller(request)), thread);
+            let caller = Inner::<B>::caller(request);
+            let made = match self.create(parent, &dir, &entry, (mode, caller), thread) {
+                Err(error) if is_full(&error) && self.make_room() => {
+                    self.create(parent, &dir, &entry, (mode, caller), thread)
+                }
+                made => made,
+            };
             let (opened, attr) = match made {
                 // Another mount or process made it meanwhile. The kernel looks it up anew, and asks whether the caller
                 // may open it, which it does not for a file that it believes to be made by this call.
@@ -196,9 +202,4 @@ impl<B: Backing> Inner<B> {
             Ok((attr, handle))
         })
     }
-}
-
-/// Whether a failure is that there is no descriptor left.
-fn is_full(error: &Error) -> bool {
-    [Errno::MFILE, Errno::NFILE].iter().any(|errno| errno.raw_os_error() == error.errno())
 }
