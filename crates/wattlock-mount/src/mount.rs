@@ -18,7 +18,7 @@ use crate::door::{Behaviour, Door, Inner, Job, is_bound};
 use wattlock_core::sync::lock;
 
 /// Most threads; a machine with more cores gains nothing from more.
-const THREADS: usize = 16;
+pub(crate) const THREADS: usize = 16;
 
 /// Most folders kept open.
 const FOLDERS: usize = 512;

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuser::FileAttr;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Timestamps, Uid};
@@ -202,10 +202,11 @@ impl<B: Backing> Inner<B> {
                 // A removal that began before may have held nothing: the kernel is told only of what has the name still.
                 false => self.stat_in(dir, &entry.stored).ok().filter(|now| is_same(now, &stat)),
             };
-            if self.table.is_refused_and_open(number) {
-                self.wait_for_release(number);
-            }
             match still {
+                Some(_) if self.outlived(number) => {
+                    self.table.forget(number, 1);
+                    return Err(errno(Errno::STALE));
+                }
                 Some(stat) => return Ok(Some(self.attr(number, &stat))),
                 None => self.table.mistaken(number, parent, &entry.stored),
             }
@@ -213,15 +214,22 @@ impl<B: Backing> Inner<B> {
         Err(errno(Errno::STALE))
     }
 
-    /// A program that looks at a file which it has just closed, and that could not be stored whole, is not shown the
-    /// size that the kernel kept: the kernel forgets that when the closing was answered.
-    fn wait_for_release(&self, number: u64) {
+    /// Whether the kernel keeps a size of a file of which a write was refused, although the file is closed: refused once
+    /// more, the kernel drops what it has and asks again. A program that looks at a file which it has just closed waits
+    /// until that was answered.
+    fn outlived(&self, number: u64) -> bool {
         for _ in 0..RELEASE_LOOKS {
-            if !self.table.is_refused_and_open(number) {
-                return;
+            match self.table.outlived(number, Instant::now()) {
+                Some(outlived) => return outlived,
+                None => std::thread::sleep(RELEASE_LOOK),
             }
-            std::thread::sleep(RELEASE_LOOK);
         }
+        false
+    }
+
+    /// How long the kernel may rely on what it is told of an inode: not while it has a size that is not stored.
+    pub fn lifetime_of(&self, attr: &FileAttr) -> Duration {
+        if self.table.is_refused(attr.ino.0) { Duration::ZERO } else { self.lifetime() }
     }
 
     /// The mode for something new in a folder: the umask counts only without a default ACL.

@@ -39,7 +39,7 @@ impl<B: Backing> Inner<B> {
 impl<B: Backing> Door<B> {
     fn entered(&self, what: (u64, &OsStr), result: Result<FileAttr>, reply: ReplyEntry) {
         match result {
-            Ok(attr) => reply.entry(&self.inner.lifetime(), &attr, Generation(0)),
+            Ok(attr) => reply.entry(&self.inner.lifetime_of(&attr), &attr, Generation(0)),
             Err(error) => reply.error(self.inner.refuse(&error, || self.inner.described(what.0))),
         }
     }
@@ -401,7 +401,6 @@ impl<B: Backing> Filesystem for Door<B> {
             Ok(listed) => listed,
             Err(error) => return reply.error(inner.refuse(&error, || inner.described(number.0))),
         };
-        let lifetime = inner.lifetime();
         inner.on_thread(|thread, _| {
             let dir = match inner.dir(number.0, thread) {
                 Ok(dir) => dir,
@@ -410,7 +409,7 @@ impl<B: Backing> Filesystem for Door<B> {
             for (at, dot) in [".", ".."].into_iter().enumerate().skip(offset as usize) {
                 let mut attr = absent();
                 attr.ino = INodeNo(inner.dot(number.0, at == 1));
-                if reply.add(attr.ino, at as u64 + 1, dot, &lifetime, &attr, Generation(0)) {
+                if reply.add(attr.ino, at as u64 + 1, dot, &inner.lifetime(), &attr, Generation(0)) {
                     return reply.ok();
                 }
             }
@@ -428,6 +427,7 @@ impl<B: Backing> Filesystem for Door<B> {
                     }
                 };
                 let name = OsStr::from_bytes(&one.name);
+                let lifetime = inner.lifetime_of(&attr);
                 if reply.add(attr.ino, at as u64 + 3, name, &lifetime, &attr, Generation(0)) {
                     inner.table.forget(attr.ino.0, 1);
                     break;

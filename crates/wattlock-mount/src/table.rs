@@ -11,8 +11,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 use wattlock_core::sync::lock;
@@ -24,6 +25,10 @@ const SHARDS: usize = 64;
 
 /// Names kept for one inode. More are found again by lookup.
 const NAMES: usize = 8;
+
+/// For so long after a refused write, what the kernel had kept behind it is refused, too. A program that goes on writing
+/// later, when there may be room again, is not.
+const REFUSING: Duration = Duration::from_secs(1);
 
 /// What begins the number of an inode whose own number the kernel knows as another file.
 const OTHER: u64 = 1 << 62;
@@ -47,14 +52,24 @@ struct Node<C> {
     removed: bool,
     /// Known to have no file capability that a write would have to remove.
     plain: bool,
+    /// The length that writes of the present openers go beyond.
+    base: u64,
     /// A write of what the kernel kept was refused: until it forgets the inode, it shows a size that is not stored.
-    refused: bool,
+    refused: Option<Box<Refused>>,
     opens: u32,
     /// Of the openers, those that write: only then has the kernel anything that was not written yet.
     writers: u32,
     names: Names,
     content: Option<Arc<C>>,
     held: Option<Arc<OwnedFd>>,
+}
+
+/// A write that was refused.
+#[derive(Clone, Copy)]
+struct Refused {
+    at: u64,
+    errno: i32,
+    last: Instant,
 }
 
 /// Most inodes have one name: no list for those.
@@ -137,6 +152,8 @@ pub struct Table<C> {
     other: AtomicUsize,
     given: AtomicUsize,
     held: Mutex<HeldOnes>,
+    /// Whether a write was ever refused.
+    refusals: AtomicBool,
 }
 
 /// Inodes that were held, the oldest first, and how many those may be before some are let go.
@@ -152,8 +169,17 @@ impl<C> Table<C> {
     pub fn new(root: (u64, u64), most: usize) -> Table<C> {
         let shards = (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect();
         let held = Mutex::new(HeldOnes { order: VecDeque::new(), limit: most, most });
-        let (other, given) = Default::default();
-        Table { shards, root, devices: Mutex::default(), others: Mutex::default(), other, given, held }
+        let (other, given, refusals) = Default::default();
+        Table {
+            shards,
+            root,
+            devices: Mutex::default(),
+            others: Mutex::default(),
+            other,
+            given,
+            held,
+            refusals,
+        }
     }
 
     /// The number of a backing inode: its own, so that it stays the same from mount to mount, unless the kernel knows
@@ -404,24 +430,64 @@ impl<C> Table<C> {
         self.sweep(number);
     }
 
-    /// A write was refused.
-    pub fn refuse(&self, number: u64) {
-        self.with(number, |node| node.refused = true);
+    /// Notes how long a content is, before writes of what the kernel keeps make it longer.
+    pub fn set_base(&self, number: u64, len: u64) {
+        self.with(number, |node| node.base = len);
+    }
+
+    /// A write at `at` was refused. Where the content has to end now, if it was to become longer by that write.
+    pub fn refuse(&self, number: u64, at: u64, errno: i32, now: Instant) -> Option<u64> {
+        self.refusals.store(true, Ordering::Relaxed);
+        self.with(number, |node| {
+            let before = node.refused.as_deref().filter(|refused| refused.at < at).copied();
+            let one = Refused { last: now, ..before.unwrap_or(Refused { at, errno, last: now }) };
+            node.refused = Some(Box::new(one));
+            (one.at >= node.base).then_some(one.at)
+        })?
+    }
+
+    /// Why a write at `at` of what the kernel kept is refused: one that comes before it was, a moment ago, and a
+    /// content is to end where it was refused.
+    pub fn refuses(&self, number: u64, at: u64, now: Instant) -> Option<i32> {
+        if !self.refusals.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.with(number, |node| {
+            let refused = node.refused.as_deref()?;
+            let lately = now.saturating_duration_since(refused.last) < REFUSING;
+            (lately && refused.at >= node.base && at >= refused.at).then_some(refused.errno)
+        })?
     }
 
     /// Whether a write of the inode was refused.
     pub fn is_refused(&self, number: u64) -> bool {
-        self.with(number, |node| node.refused).unwrap_or(false)
+        self.refusals.load(Ordering::Relaxed)
+            && self.with(number, |node| node.refused.is_some()) == Some(true)
     }
 
-    /// Whether, besides, it is open.
-    pub fn is_refused_and_open(&self, number: u64) -> bool {
-        self.with(number, |node| node.refused && node.opens > 0).unwrap_or(false)
+    /// Whether the kernel still knows, besides for this one time, an inode of which a write was refused and that nobody
+    /// has open any more, which is said once; `None` if it is open, and was refused a moment ago.
+    pub fn outlived(&self, number: u64, now: Instant) -> Option<bool> {
+        if !self.is_refused(number) {
+            return Some(false);
+        }
+        let outlived = |node: &mut Node<C>| match node.opens {
+            0 => Some(node.refused.take().is_some() && node.lookups > 1),
+            _ => match node.refused.as_deref() {
+                Some(refused) if now.saturating_duration_since(refused.last) < REFUSING => None,
+                _ => Some(false),
+            },
+        };
+        self.with(number, outlived).unwrap_or(Some(false))
     }
 
-    /// An opener that writes came.
-    pub fn writer_came(&self, number: u64) {
-        self.with(number, |node| node.writers += 1);
+    /// An opener that writes came; whether it is the only one.
+    pub fn writer_came(&self, number: u64) -> bool {
+        let came = |node: &mut Node<C>| {
+            node.writers += 1;
+            node.writers == 1
+        };
+        self.with(number, came).unwrap_or(false)
     }
 
     /// An opener that writes is gone.
@@ -509,7 +575,8 @@ impl<C> Node<C> {
             kind,
             removed: false,
             plain: false,
-            refused: false,
+            base: 0,
+            refused: None,
             opens: 0,
             writers: 0,
             names: Names::None,

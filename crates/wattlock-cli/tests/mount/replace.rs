@@ -70,7 +70,9 @@ fn gits_readers_see_a_whole_repository_beside_commits() {
             let commits = scope.spawn(|| (1..=rounds).for_each(commit));
             let mut read = 0;
             while !commits.is_finished() || read < rounds {
-                for reader in [&["status", "--porcelain"][..], &["rev-parse", "HEAD"], &["log", "-1", "--format=%H"]] {
+                for reader in
+                    [&["status", "--porcelain"][..], &["rev-parse", "HEAD"], &["log", "-1", "--format=%H"]]
+                {
                     good(&git(reader).env("GIT_OPTIONAL_LOCKS", "0").output().unwrap());
                 }
                 read += 1;
@@ -119,7 +121,13 @@ fn what_another_program_replaced_is_walked_to_again() {
     let mounted = desk.mount(&["--shared"]);
     for at in 0..15 {
         fs::write(mounted.join(format!("new{at}")), format!("content {at}")).unwrap();
-        rustix::fs::setxattr(mounted.join(format!("new{at}")), "user.a", b"here", rustix::fs::XattrFlags::empty()).unwrap();
+        rustix::fs::setxattr(
+            mounted.join(format!("new{at}")),
+            "user.a",
+            b"here",
+            rustix::fs::XattrFlags::empty(),
+        )
+        .unwrap();
     }
     fs::write(mounted.join("t"), "first").unwrap();
     // Files that this mount never heard of.
@@ -211,7 +219,15 @@ fn as_many_removed_files_as_descriptors_are_held_and_no_more() {
     }
     let desk = Desk::new(&[]);
     let mut command = Command::new("prlimit");
-    command.args(["--nofile=512:512", env!("CARGO_BIN_EXE_wattlock"), "mount", "-i", "key.txt", "vol", "mnt"]);
+    command.args([
+        "--nofile=512:512",
+        env!("CARGO_BIN_EXE_wattlock"),
+        "mount",
+        "-i",
+        "key.txt",
+        "vol",
+        "mnt",
+    ]);
     command.current_dir(desk.folder.path()).env("WATTLOCK_PROFILE", desk.at("profile.json"));
     good(&command.env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry")).output().unwrap());
     let mounted = desk.at("mnt");

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use fuser::{FopenFlags, INodeNo, Request, WriteFlags};
 use rustix::fs::{OFlags, UTIME_NOW};
@@ -12,9 +13,13 @@ use super::LARGEST;
 use super::inodes::unchanged;
 use crate::backing::{Backing, Result};
 use crate::door::{FileHandle, Inner, Opened, errno};
+use crate::mount::THREADS;
 
 /// Bytes that one copying request moves at most; the kernel asks again for the rest.
 const COPY_AT_ONCE: u64 = 16 << 20;
+
+/// Bytes of one file that all threads write at the same time, at most.
+const AT_ONCE: u64 = THREADS as u64 * LARGEST as u64;
 
 const PUNCH_HOLE: i32 = 2;
 const KEEP_SIZE: i32 = 1;
@@ -45,6 +50,7 @@ impl<B: Backing> Inner<B> {
                 done?;
             }
         }
+        self.table.set_base(number, size);
         if request.uid() != 0 {
             self.drop_privileges(number, None, thread)?;
         }
@@ -103,6 +109,9 @@ impl<B: Backing> Inner<B> {
             let append = self.behaviour.shared && how.1 as u32 & OFlags::APPEND.bits() != 0;
             match append {
                 true => self.backing.append(&file.opened.content, data, thread).map(|_| ())?,
+                false if how.0.contains(WriteFlags::FUSE_WRITE_CACHE) => {
+                    self.write_kept((number, &file.opened.content), at, data, thread)?;
+                }
                 false => self.backing.write(&file.opened.content, data, at, thread)?,
             }
             if self.behaviour.shared {
@@ -110,6 +119,34 @@ impl<B: Backing> Inner<B> {
             }
             Ok(())
         })
+    }
+
+    /// Writes what the kernel kept. Where that is refused, a file that was to become longer ends there, as if the
+    /// program had been told at once: what the kernel kept behind it, which other threads may be writing, is refused too.
+    fn write_kept(
+        &self,
+        (number, content): (u64, &B::Content),
+        at: u64,
+        data: &[u8],
+        thread: &mut B::Thread,
+    ) -> Result<()> {
+        let refuses = || match self.table.refuses(number, at, Instant::now()) {
+            Some(errno) => Err(self::errno(Errno::from_raw_os_error(errno))),
+            None => Ok(()),
+        };
+        let written =
+            refuses().and_then(|()| self.backing.write(content, data, at, thread)).and_then(|()| refuses());
+        if let Err(error) = &written {
+            let end = self.table.refuse(number, at, error.errno(), Instant::now());
+            // What is further behind was not written by another thread at the same time.
+            let behind =
+                |end: &u64| self.backing.len(content).checked_sub(*end).is_some_and(|more| more <= AT_ONCE);
+            if let Some(end) = end.filter(behind) {
+                // What cannot be cut off stays: it is what was stored.
+                drop(self.backing.set_len(content, end, thread));
+            }
+        }
+        written
     }
 
     /// Answers a write that was refused. The kernel may have kept what it wrote, and the size that this would have made,
@@ -122,7 +159,6 @@ impl<B: Backing> Inner<B> {
         range: (u64, usize),
         answer: impl FnOnce() + Send + 'static,
     ) {
-        self.table.refuse(number);
         let inner = self.clone();
         self.afterwards(Box::new(move || {
             inner.forget_names(number);
@@ -173,7 +209,11 @@ impl<B: Backing> Inner<B> {
                 _ => self.drop_privileges(number, Some(request.gid()), thread)?,
             }
             // Asked and done in one: the kernel may write behind the end at this moment.
-            let grow = |thread: &mut B::Thread| self.backing.grow(content, end, thread);
+            let grow = |thread: &mut B::Thread| {
+                self.backing.grow(content, end, thread)?;
+                self.table.set_base(number, self.backing.len(content));
+                Ok(())
+            };
             let clear = |thread: &mut B::Thread| {
                 let len = self.backing.len(content).min(end).saturating_sub(at);
                 if len == 0 { Ok(()) } else { self.backing.zero(content, at, len, thread) }
@@ -248,17 +288,20 @@ impl<B: Backing> Inner<B> {
     pub(super) fn sync(&self, handle: u64) -> Result<()> {
         let file = self.files.get(handle).ok_or_else(|| errno(Errno::BADF))?;
         self.backing.sync_records()?;
-        self.on_thread(|thread, _| self.backing.sync(&file.opened.content, thread))
+        let content = &file.opened.content;
+        self.on_thread(|thread, _| self.backing.sync(content, thread))?;
+        self.table.set_base(file.number, self.backing.len(content));
+        Ok(())
     }
 
     pub(super) fn add_file(&self, number: u64, opened: Arc<Opened<B::Content>>, writes: bool) -> u64 {
-        if writes {
-            self.table.writer_came(number);
+        if writes && self.table.writer_came(number) {
+            self.table.set_base(number, self.backing.len(&opened.content));
         }
         self.files.add(FileHandle { number, opened, writes })
     }
 
-    pub(super) fn release(self: &Arc<Self>, handle: u64) {
+    pub(super) fn release(&self, handle: u64) {
         let Some(file) = self.files.remove(handle) else { return };
         let (number, writes) = (file.number, file.writes);
         drop(file);
@@ -266,10 +309,6 @@ impl<B: Backing> Inner<B> {
             self.table.writer_gone(number);
         }
         self.table.closed(number);
-        if self.table.is_refused(number) {
-            let inner = self.clone();
-            self.afterwards(Box::new(move || inner.forget_names(number)));
-        }
     }
 
     pub(super) fn flags_of_open(&self) -> FopenFlags {
