@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -72,6 +72,8 @@ pub struct Tree {
     notes: Mutex<Vec<String>>,
     /// A crash may have left records of no bytes.
     crashed: AtomicBool,
+    /// Held while a folder's owner is given rights on it.
+    granting: Mutex<()>,
 }
 
 /// A record that was written and not yet made durable.
@@ -182,6 +184,7 @@ impl Tree {
             copies: Mutex::default(),
             notes: Mutex::default(),
             crashed: AtomicBool::new(false),
+            granting: Mutex::default(),
             root: root.try_clone().map_err(failed_io)?,
         };
         let folder = tree.keyed(root, crypto)?;
@@ -269,7 +272,7 @@ impl Tree {
         if self.mode != NameMode::PerFolder {
             return Ok(Folder { fd, key: self.names.clone(), inode });
         }
-        let content = beneath::content(&fd, record::NAME, record::LEN)?;
+        let content = self.granted(&fd, || beneath::content(&fd, record::NAME, record::LEN))?;
         let content = content.ok_or_else(|| Error::Damaged("folder record: it is missing".into()))?;
         // What a crash leaves of a record whose bytes never reached the disk.
         if content.iter().all(|byte| *byte == 0) {
@@ -355,9 +358,21 @@ impl Tree {
         stop: &dyn Fn() -> bool,
         crypto: &mut impl Crypto,
     ) -> Result<(Vec<Listed>, Vec<OsString>), Error> {
+        self.granted(&folder.fd, || self.list_now(folder, stop, crypto))
+    }
+
+    fn list_now(
+        &self,
+        folder: &Folder,
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Vec<Listed>, Vec<OsString>), Error> {
         let failed = |error: Errno| Error::io("listing a folder", error);
         let (mut listed, mut foreign) = (Vec::new(), Vec::new());
-        for entry in Dir::read_from(&folder.fd).map_err(failed)? {
+        // A descriptor of a folder that was closed to reading when it was opened only names it.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let opened = beneath::open(&folder.fd, ".", flags, Mode::empty()).and_then(Dir::new);
+        for entry in opened.map_err(failed)? {
             let entry = entry.map_err(failed)?;
             if stop() {
                 return Err(wattlock_door::Error::Interrupted.into());
@@ -669,6 +684,15 @@ impl Tree {
         Ok(())
     }
 
+    /// Does something in a folder whose owner may list it and not enter it, as if the owner might. Repeats what failed
+    /// for want of that.
+    ///
+    /// # Errors
+    /// What `work` says.
+    pub fn entered<T>(&self, folder: &Folder, work: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        self.granted(&folder.fd, work)
+    }
+
     /// Removes a file, link or node; with `folder_itself` an empty folder, its record included.
     ///
     /// # Errors
@@ -845,11 +869,31 @@ impl Tree {
         }
     }
 
+    /// Does something in a folder that its owner may have closed: what is ours in there asks for no rights that the
+    /// operation itself does not need. The owner has them for that moment. Repeats what failed for want of them.
+    fn granted<T>(&self, folder: &OwnedFd, mut work: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        let denied = match work() {
+            Err(error) if error.errno() == Errno::ACCESS.raw_os_error() => error,
+            done => return done,
+        };
+        let _one = lock(&self.granting);
+        let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
+        let Ok(status) = rustix::fs::fstat(folder) else { return Err(denied) };
+        let mode = Mode::from_raw_mode(status.st_mode & 0o7777);
+        if rustix::fs::chmod(&*path, mode | Mode::RWXU).is_err() {
+            return Err(denied);
+        }
+        let done = work();
+        rustix::fs::chmod(&*path, mode).map_err(|error| Error::io("closing a folder again", error))?;
+        done
+    }
+
     /// Refuses a folder that has more in it than files of our own.
     fn refuse_full(&self, parent: &Folder, stored: &OsStr) -> Result<(), Error> {
         let failed = |error: Errno| Error::io("removing a folder", error);
-        let fd = beneath::open(&parent.fd, stored, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
-        let names = beneath::names(fd.map_err(failed)?)?;
+        let fd = beneath::open(&parent.fd, stored, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
+        let fd = fd.map_err(failed)?;
+        let names = self.granted(&fd, || names_in(&fd))?;
         match names.iter().all(|name| is_ours(name.as_bytes())) {
             true => Ok(()),
             false => Err(failed(Errno::NOTEMPTY)),
@@ -859,14 +903,19 @@ impl Tree {
     /// Removes a folder that [`Tree::refuse_full`] lets pass. Its record goes last, and comes back if the folder stays.
     fn discard(&self, parent: &Folder, stored: &OsStr) -> Result<(), Error> {
         let failed = |error: Errno| Error::io("removing a folder", error);
-        let fd = beneath::open(&parent.fd, stored, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+        let fd = beneath::open(&parent.fd, stored, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
         let fd = fd.map_err(failed)?;
-        let record = beneath::content(&fd, record::NAME, record::LEN)?;
-        for name in beneath::names(&fd)? {
+        self.granted(&fd, || self.discard_now(parent, stored, &fd))
+    }
+
+    fn discard_now(&self, parent: &Folder, stored: &OsStr, fd: &OwnedFd) -> Result<(), Error> {
+        let failed = |error: Errno| Error::io("removing a folder", error);
+        let record = beneath::content(fd, record::NAME, record::LEN)?;
+        for name in names_in(fd)? {
             if name == record::NAME || !is_ours(name.as_bytes()) {
                 continue;
             }
-            match rustix::fs::unlinkat(&fd, &*name, AtFlags::empty()) {
+            match rustix::fs::unlinkat(fd, &*name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 // The rest of a folder that a crash cut off while it was made or removed.
                 Err(Errno::ISDIR | Errno::PERM) => {
@@ -877,16 +926,16 @@ impl Tree {
                 Err(error) => return Err(failed(error)),
             }
         }
-        match rustix::fs::unlinkat(&fd, record::NAME, AtFlags::empty()) {
+        match rustix::fs::unlinkat(fd, record::NAME, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(failed(error)),
         }
-        if let Ok(status) = rustix::fs::fstat(&fd) {
+        if let Ok(status) = rustix::fs::fstat(fd) {
             lock(&self.unsynced).remove(&(status.st_dev, status.st_ino));
         }
         let removed = rustix::fs::unlinkat(&parent.fd, stored, AtFlags::REMOVEDIR);
         if let (Err(_), Some(record)) = (removed, record) {
-            beneath::replace(&fd, record::NAME, &record, beneath::SHARED)?;
+            beneath::replace(fd, record::NAME, &record, beneath::SHARED)?;
         }
         removed.map_err(failed)
     }
@@ -935,6 +984,12 @@ fn hash(sealed: &[u8], crypto: &mut impl Crypto) -> Result<[u8; 32], Error> {
     let data = Data::Apart { from: sealed, to: &mut digest };
     crypto.run(&mut Request::new(Kind::Sha256, Key::none(), data))?;
     Ok(digest)
+}
+
+/// The names in a folder that a descriptor names.
+fn names_in(folder: &OwnedFd) -> Result<Vec<OsString>, Error> {
+    let fd = beneath::open(folder, ".", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+    beneath::names(fd.map_err(|error| Error::io("listing a folder", error))?)
 }
 
 /// Writes a folder's record, readable by everybody that may read the folder: it is sealed.

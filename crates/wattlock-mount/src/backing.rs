@@ -69,6 +69,15 @@ pub trait Backing: Send + Sync + 'static {
         thread: &mut Self::Thread,
     ) -> Result<(Vec<Listed>, Vec<std::ffi::OsString>)>;
 
+    /// Does something in a folder whose owner may list it and not enter it, as if the owner might.
+    ///
+    /// # Errors
+    /// What `work` says.
+    fn entered(&self, folder: &Self::Folder, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let _ = folder;
+        work()
+    }
+
     /// Opens an existing backing file, never through a link.
     ///
     /// # Errors
@@ -248,6 +257,11 @@ pub trait Backing: Send + Sync + 'static {
     fn with_times(&self, inode: (u64, u64), work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         let _ = inode;
         work()
+    }
+
+    /// Bytes that a content has at most.
+    fn longest(&self) -> u64 {
+        i64::MAX as u64
     }
 
     /// The length of an opened content.

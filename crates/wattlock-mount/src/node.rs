@@ -188,14 +188,14 @@ impl<B: Backing> Inner<B> {
         new: bool,
         thread: &mut B::Thread,
     ) -> Result<Option<FileAttr>> {
-        for _ in 0..TRIES {
+        for tried in 0..TRIES {
             let moves = self.moves();
             let stat = match self.stat_in(dir, &entry.stored) {
                 Err(Errno::NOENT) => return Ok(None),
                 stat => stat.map_err(errno)?,
             };
             let stat = self.mended((parent, dir), entry, stat, thread);
-            let number = self.table.number_for(inode(&stat), type_of(&stat), new);
+            let number = self.table.number_for(inode(&stat), type_of(&stat), new && tried == 0);
             self.table.looked_up(number, type_of(&stat), parent, &entry.stored);
             let still = match moves.1 == 0 && moves == self.moves() {
                 true => Some(stat),
@@ -424,7 +424,7 @@ pub(crate) fn groups_for(mode: Mode) -> Groups {
 }
 
 /// A path through a descriptor.
-fn proc_path(fd: i32, stored: Option<&OsStr>) -> OsString {
+pub(crate) fn proc_path(fd: i32, stored: Option<&OsStr>) -> OsString {
     let mut path = OsString::from(format!("/proc/self/fd/{fd}"));
     if let Some(stored) = stored {
         path.push("/");

@@ -417,7 +417,12 @@ impl<B: Backing> Filesystem for Door<B> {
             for (at, one) in listed.iter().enumerate().skip(from) {
                 // What was removed since is left out, and so is what cannot be shown.
                 let entry = entry(one.stored.clone());
-                let attr = match inner.found(number.0, &dir, &entry, false, thread) {
+                let mut found = None;
+                let done = inner.backing.entered(&dir.folder, &mut || {
+                    found = inner.found(number.0, &dir, &entry, false, thread)?;
+                    Ok(())
+                });
+                let attr = match done.map(|()| found) {
                     Ok(Some(attr)) => attr,
                     Ok(None) => continue,
                     Err(error) => {

@@ -46,6 +46,7 @@ pub struct Sealed {
     engines: Box<dyn Engines>,
     runtime: Runtime,
     done: Done,
+    longest: u64,
 }
 
 /// A file's content, and when it was written to.
@@ -80,8 +81,9 @@ impl Sealed {
             })?;
         let (tree, root) = Tree::open(path, volume, &mut dispatcher)?;
         tree.set_crashed(contents.may_be_torn());
-        let sealed =
-            Sealed { tree, root: Mutex::new(Some(root)), contents, engines, runtime, done: Done::default() };
+        let (root, done) = (Mutex::new(Some(root)), Done::default());
+        let longest = contents.len_of((0, 0), longest_file(path));
+        let sealed = Sealed { tree, root, contents, engines, runtime, done, longest };
         Ok((sealed, recovered.lines))
     }
 
@@ -160,6 +162,22 @@ fn failed(error: Errno) -> Error {
     Error::io("extended attribute", error)
 }
 
+/// Bytes that a file of the file system of a folder has at most, tried with a file without a name. Where there is none,
+/// the most that the system counts.
+fn longest_file(folder: &Path) -> u64 {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let most = i64::MAX as u64;
+    let Ok(file) = rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR) else { return most };
+    if rustix::fs::ftruncate(&file, most).is_ok() {
+        return most;
+    }
+    // One bit after the other.
+    (0..i64::BITS - 1).rev().fold(0, |len, bit| {
+        let longer = len | 1 << bit;
+        if rustix::fs::ftruncate(&file, longer).is_ok() { longer } else { len }
+    })
+}
+
 impl Backing for Sealed {
     type Thread = Dispatcher;
     type Folder = Folder;
@@ -191,6 +209,10 @@ impl Backing for Sealed {
 
     fn list(&self, folder: &Folder, thread: &mut Dispatcher) -> Result<(Vec<Listed>, Vec<OsString>)> {
         self.tree.list(folder, thread)
+    }
+
+    fn entered(&self, folder: &Folder, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        self.tree.entered(folder, work)
     }
 
     fn open_file(&self, folder: &Folder, entry: &Entry, flags: OFlags) -> Result<File> {
@@ -270,7 +292,12 @@ impl Backing for Sealed {
         let (extras, crypto) = (self.tree.extras(), thread);
         let stored = extras.attribute(name.as_bytes(), crypto)?;
         let value = extras.seal_value(name.as_bytes(), value, crypto)?;
-        attributes::set(path, OsStr::from_bytes(&stored), &value, flags).map_err(failed)
+        let set = attributes::set(path, OsStr::from_bytes(&stored), &value, flags);
+        set.map_err(|error| match error {
+            // The value is no longer than any may be; what is added to it is.
+            Errno::TOOBIG => failed(Errno::NOSPC),
+            error => failed(error),
+        })
     }
 
     fn attribute(&self, path: &OsStr, name: &OsStr, thread: &mut Dispatcher) -> Result<Vec<u8>> {
@@ -333,6 +360,10 @@ impl Backing for Sealed {
 
     fn with_times(&self, inode: (u64, u64), work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         self.contents.with_times(inode, work)
+    }
+
+    fn longest(&self) -> u64 {
+        self.longest
     }
 
     fn len(&self, file: &SealedContent) -> u64 {

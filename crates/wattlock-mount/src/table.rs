@@ -10,6 +10,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -67,7 +68,8 @@ struct Node<C> {
 /// A write that was refused.
 #[derive(Clone, Copy)]
 struct Refused {
-    at: u64,
+    /// Where the content was to become longer.
+    end: u64,
     errno: i32,
     last: Instant,
 }
@@ -435,19 +437,20 @@ impl<C> Table<C> {
         self.with(number, |node| node.base = len);
     }
 
-    /// A write at `at` was refused. Where the content has to end now, if it was to become longer by that write.
-    pub fn refuse(&self, number: u64, at: u64, errno: i32, now: Instant) -> Option<u64> {
+    /// A write of such a range was refused. Where the content has to end now, if it was to become longer by that write.
+    pub fn refuse(&self, number: u64, range: Range<u64>, errno: i32, now: Instant) -> Option<u64> {
         self.refusals.store(true, Ordering::Relaxed);
         self.with(number, |node| {
-            let before = node.refused.as_deref().filter(|refused| refused.at < at).copied();
-            let one = Refused { last: now, ..before.unwrap_or(Refused { at, errno, last: now }) };
+            let end = if range.end > node.base { range.start.max(node.base) } else { u64::MAX };
+            let before = node.refused.as_deref().filter(|refused| refused.end <= end).copied();
+            let one = Refused { last: now, ..before.unwrap_or(Refused { end, errno, last: now }) };
             node.refused = Some(Box::new(one));
-            (one.at >= node.base).then_some(one.at)
+            (one.end < u64::MAX).then_some(one.end)
         })?
     }
 
-    /// Why a write at `at` of what the kernel kept is refused: one that comes before it was, a moment ago, and a
-    /// content is to end where it was refused.
+    /// Why a write at `at` of what the kernel kept is refused: one that comes before it was, a moment ago, and the
+    /// content is to end there.
     pub fn refuses(&self, number: u64, at: u64, now: Instant) -> Option<i32> {
         if !self.refusals.load(Ordering::Relaxed) {
             return None;
@@ -455,7 +458,7 @@ impl<C> Table<C> {
         self.with(number, |node| {
             let refused = node.refused.as_deref()?;
             let lately = now.saturating_duration_since(refused.last) < REFUSING;
-            (lately && refused.at >= node.base && at >= refused.at).then_some(refused.errno)
+            (lately && at >= refused.end).then_some(refused.errno)
         })?
     }
 
@@ -725,6 +728,36 @@ mod tests {
         assert!(table.held(10).is_some());
         table.closed(10);
         assert_eq!(table.counts(), (0, 0));
+    }
+
+    #[test]
+    fn behind_a_write_that_was_refused_others_are_for_a_moment() {
+        let (table, now) = (table(), Instant::now());
+        found(&table, 10, ROOT, "a");
+        table.opened(10, Arc::new(3), true);
+        table.set_base(10, 100);
+        assert_eq!(table.refuses(10, 5000, now), None);
+        assert_eq!(table.refuse(10, 5000..6000, 28, now), Some(5000), "the content ends there");
+        assert_eq!(table.refuses(10, 5000, now), Some(28));
+        assert_eq!(table.refuses(10, 4999, now), None);
+        assert_eq!(table.refuse(10, 9000..9001, 5, now), Some(5000), "the first one counts");
+        assert_eq!(table.refuse(10, 4000..5000, 28, now), Some(4000));
+        assert_eq!(table.refuses(10, 4000, now + REFUSING), None, "there may be room again");
+        // What was there before stays.
+        assert_eq!(table.refuse(10, 50..200, 28, now), Some(100));
+        assert_eq!((table.refuses(10, 99, now), table.refuses(10, 100, now)), (None, Some(28)));
+        table.set_base(10, 10_000);
+        found(&table, 11, ROOT, "b");
+        table.set_base(11, 100);
+        assert_eq!(table.refuse(11, 0..100, 28, now), None, "it overwrites");
+        assert_eq!(table.refuses(11, 100, now), None);
+        // The kernel keeps it for one name beside the one that is asked for.
+        assert_eq!(table.outlived(10, now), None);
+        assert_eq!(table.outlived(10, now + REFUSING), Some(false));
+        table.closed(10);
+        found(&table, 10, ROOT, "a");
+        assert_eq!(table.outlived(10, now), Some(true));
+        assert_eq!(table.outlived(10, now), Some(false));
     }
 
     #[test]

@@ -134,10 +134,10 @@ impl<B: Backing> Inner<B> {
             Some(errno) => Err(self::errno(Errno::from_raw_os_error(errno))),
             None => Ok(()),
         };
-        let written =
-            refuses().and_then(|()| self.backing.write(content, data, at, thread)).and_then(|()| refuses());
+        refuses()?;
+        let written = self.backing.write(content, data, at, thread).and_then(|()| refuses());
         if let Err(error) = &written {
-            let end = self.table.refuse(number, at, error.errno(), Instant::now());
+            let end = self.table.refuse(number, at..at + data.len() as u64, error.errno(), Instant::now());
             // What is further behind was not written by another thread at the same time.
             let behind =
                 |end: &u64| self.backing.len(content).checked_sub(*end).is_some_and(|more| more <= AT_ONCE);
@@ -201,8 +201,10 @@ impl<B: Backing> Inner<B> {
     ) -> Result<()> {
         let file = self.files.get(handle).ok_or_else(|| errno(Errno::BADF))?;
         let content = &file.opened.content;
-        let end =
-            at.checked_add(len).filter(|end| *end <= i64::MAX as u64).ok_or_else(|| errno(Errno::FBIG))?;
+        let end = at
+            .checked_add(len)
+            .filter(|end| *end <= self.backing.longest())
+            .ok_or_else(|| errno(Errno::FBIG))?;
         self.on_thread(|thread, _| {
             match request.uid() {
                 0 => self.drop_capability(number, thread),

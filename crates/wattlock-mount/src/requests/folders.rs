@@ -1,6 +1,6 @@
 //! What goes to a folder: its entries, and making them durable.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
@@ -11,6 +11,7 @@ use wattlock_fs::tree::Listed;
 
 use crate::backing::{Backing, Result};
 use crate::door::{Inner, errno};
+use crate::node::proc_path;
 use crate::table::ROOT;
 
 impl<B: Backing> Inner<B> {
@@ -39,9 +40,10 @@ impl<B: Backing> Inner<B> {
         self.backing.sync_records()?;
         self.on_thread(|thread, _| {
             let dir = self.dir(number, thread)?;
+            // By its own descriptor: who may read a folder may sync it, without the right to enter it.
+            let path = proc_path(self.backing.fd(&dir.folder).as_raw_fd(), None);
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder =
-                rustix::fs::openat(self.backing.fd(&dir.folder), ".", flags, Mode::empty()).map_err(errno)?;
+            let folder = rustix::fs::open(&path, flags, Mode::empty()).map_err(errno)?;
             rustix::fs::fsync(folder.as_fd()).map_err(errno)
         })
     }

@@ -15,6 +15,8 @@ use crate::node::Spot;
 use crate::table::ROOT;
 
 const EXECUTES: u32 = 0o111;
+/// Names of attributes that are none.
+const NAMESPACES: [&str; 3] = ["user.", "trusted.", "security."];
 const CAPABILITY: &str = "security.capability";
 const ACL: &[u8] = b"system.posix_acl_";
 
@@ -88,6 +90,9 @@ impl<B: Backing> Inner<B> {
         name: &OsStr,
         value: Option<(&[u8], XattrFlags)>,
     ) -> Result<()> {
+        if NAMESPACES.iter().any(|namespace| name == *namespace) {
+            return Err(errno(Errno::INVAL));
+        }
         self.on_thread(|thread, _| {
             let (spot, _) = self.pinned(number, thread)?;
             self.table.not_plain(number);
