@@ -3,7 +3,8 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use rustix::fs::{FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use wattlock_fs::Error;
@@ -223,11 +224,8 @@ pub trait Backing: Send + Sync + 'static {
     /// [`Error::Io`], [`Error::Damaged`].
     fn open_content(&self, file: File, place: Place, thread: &mut Self::Thread) -> Result<Self::Content>;
 
-    /// A descriptor of a content's backing file.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    fn descriptor(&self, content: &Self::Content) -> Result<OwnedFd>;
+    /// A content's backing file.
+    fn file(&self, content: &Self::Content) -> Arc<File>;
 
     /// The content's length of a regular file.
     fn len_of(&self, stat: &Stat) -> u64;

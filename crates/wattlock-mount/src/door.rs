@@ -42,6 +42,17 @@ pub struct Behaviour {
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
+/// How many descriptors there are for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Descriptors {
+    /// Folders that stay open.
+    pub folders: usize,
+    /// Inodes without a name that are held and not open.
+    pub held: usize,
+    /// Of which number on no descriptor is an opened file's.
+    pub files: u64,
+}
+
 /// Whether permissions bind this process.
 pub(crate) fn is_bound() -> bool {
     let free = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER;
@@ -93,6 +104,7 @@ pub(crate) struct Inner<B: Backing> {
     /// Renames and removals going on, and how many there were.
     moving: AtomicUsize,
     moved: AtomicU64,
+    pub descriptors: Descriptors,
     said: Mutex<String>,
     /// When it was said that no descriptor is left.
     full: Mutex<Option<Instant>>,
@@ -137,7 +149,7 @@ impl<B: Backing> Door<B> {
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`].
-    pub fn new(backing: B, behaviour: Behaviour, (folders, held): (usize, usize)) -> Result<Door<B>> {
+    pub fn new(backing: B, behaviour: Behaviour, descriptors: Descriptors) -> Result<Door<B>> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let root = backing.root(&mut backing.thread(0))?;
         let stat = rustix::fs::statat(backing.fd(&root), "", AtFlags::EMPTY_PATH).map_err(errno)?;
@@ -145,8 +157,8 @@ impl<B: Backing> Door<B> {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             root: Arc::new(Dir::new(root)),
             backing,
-            table: Table::new(inode(&stat), held),
-            folders: Folders::new(folders),
+            table: Table::new(inode(&stat), descriptors.held),
+            folders: Folders::new(descriptors.folders),
             files: Handles::default(),
             dirs: Handles::default(),
             behaviour,
@@ -156,6 +168,7 @@ impl<B: Backing> Door<B> {
             threads: AtomicUsize::new(0),
             moving: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
+            descriptors,
             said: Mutex::default(),
             full: Mutex::default(),
             later: Mutex::default(),

@@ -1,6 +1,7 @@
 //! Inodes of the backing folder: found by number, opened, changed and told of.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,6 +31,8 @@ pub(crate) enum Spot<F> {
     Named(Arc<Dir<F>>, Entry),
     /// Its descriptor, which opens nothing.
     Held(Arc<OwnedFd>),
+    /// It is open.
+    Opened(Arc<File>),
     /// The volume's own folder.
     Root(Arc<Dir<F>>),
 }
@@ -90,13 +93,15 @@ impl<B: Backing> Inner<B> {
         }
         // Another program removed it, and it is open.
         match self.table.content(number) {
-            Some(opened) => {
-                let held = self.backing.descriptor(&opened.content)?;
-                let stat = rustix::fs::fstat(&held).map_err(errno)?;
-                Ok((Spot::Held(Arc::new(held)), stat))
-            }
+            Some(opened) => self.opened_now(&opened),
             None => Err(lost),
         }
+    }
+
+    fn opened_now(&self, opened: &Opened<B::Content>) -> Result<(Spot<B::Folder>, Stat)> {
+        let file = self.backing.file(&opened.content);
+        let stat = rustix::fs::fstat(&file).map_err(errno)?;
+        Ok((Spot::Opened(file), stat))
     }
 
     fn named_now(&self, number: u64, name: &Name, thread: &mut B::Thread) -> Result<(Spot<B::Folder>, Stat)> {
@@ -109,6 +114,10 @@ impl<B: Backing> Inner<B> {
     /// As [`Inner::spot`], by a descriptor: what is done through it is done to this inode, whatever its name means by
     /// then.
     pub fn pinned(&self, number: u64, thread: &mut B::Thread) -> Result<(Spot<B::Folder>, Stat)> {
+        // What is open needs no descriptor more.
+        if let Some(opened) = self.table.content(number) {
+            return self.opened_now(&opened);
+        }
         self.settled(|| match self.spot_now(number, thread)? {
             (Spot::Named(dir, entry), _) => {
                 let held = self.name_only(&dir, &entry.stored)?;
@@ -273,6 +282,7 @@ impl<B: Backing> Inner<B> {
                 proc_path(self.backing.fd(&dir.folder).as_raw_fd(), Some(&entry.stored))
             }
             Spot::Held(held) => proc_path(held.as_raw_fd(), None),
+            Spot::Opened(file) => proc_path(file.as_raw_fd(), None),
         })
     }
 
@@ -281,6 +291,7 @@ impl<B: Backing> Inner<B> {
         match spot {
             Spot::Root(dir) => Ok(self.backing.fd(&dir.folder)),
             Spot::Held(held) => Ok(held.as_fd()),
+            Spot::Opened(file) => Ok(file.as_fd()),
             Spot::Named(..) => Err(errno(Errno::STALE)),
         }
     }
@@ -335,18 +346,19 @@ impl<B: Backing> Inner<B> {
                     self.table.path(parent, &entry.stored),
                 )
             }
-            Spot::Held(held) => {
-                let path = proc_path(held.as_raw_fd(), None);
+            Spot::Held(_) | Spot::Opened(_) => {
+                let path = self.with_path(&spot, |path| Ok(path.to_owned()))?;
                 let open = |flags: OFlags| {
                     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
                     let file = rustix::fs::open(&path, flags, Mode::empty());
-                    file.map(std::fs::File::from).map_err(errno)
+                    file.map(File::from).map_err(errno)
                 };
                 (self.open_backing(number, &stat, write, thread, open), OsString::new())
             }
             Spot::Root(_) => return Err(errno(Errno::ISDIR)),
         };
         let (file, writable) = opened?;
+        self.is_spare(&file)?;
         let stat = rustix::fs::fstat(&file).map_err(errno)?;
         self.is(number, &stat)?;
         let place = place(&stat, path);
@@ -355,14 +367,22 @@ impl<B: Backing> Inner<B> {
         Ok(self.table.opened(number, opened, false))
     }
 
+    /// Refuses a file with one of the last descriptors: what is done to files needs some for a moment, closing them too.
+    fn is_spare(&self, file: &File) -> Result<()> {
+        match (file.as_raw_fd() as u64) < self.descriptors.files {
+            true => Ok(()),
+            false => Err(errno(Errno::MFILE)),
+        }
+    }
+
     fn open_backing(
         &self,
         number: u64,
         stat: &Stat,
         write: bool,
         thread: &mut B::Thread,
-        open: impl Fn(OFlags) -> Result<std::fs::File>,
-    ) -> Result<(std::fs::File, bool)> {
+        open: impl Fn(OFlags) -> Result<File>,
+    ) -> Result<(File, bool)> {
         if !write && !self.privileged {
             return Ok((open(OFlags::RDONLY)?, false));
         }
@@ -398,6 +418,7 @@ impl<B: Backing> Inner<B> {
             let _ = self.backing.remove(&dir.folder, entry, false);
             error
         };
+        self.is_spare(&file).map_err(undo)?;
         let stat = rustix::fs::fstat(&file).map_err(errno).map_err(undo)?;
         let place = place(&stat, self.table.path(parent, &entry.stored));
         let content = self.backing.create_content(file, place, thread).map_err(undo)?;

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -333,9 +333,8 @@ impl Backing for Sealed {
         Ok(SealedContent { content: self.contents.open(file, place, thread)?, writes: Mark::default() })
     }
 
-    fn descriptor(&self, file: &SealedContent) -> Result<OwnedFd> {
-        let file = file.content.file().try_clone();
-        Ok(file.map_err(|error| Error::io("a descriptor of a file", error))?.into())
+    fn file(&self, file: &SealedContent) -> Arc<File> {
+        file.content.file()
     }
 
     fn len_of(&self, stat: &Stat) -> u64 {

@@ -225,7 +225,8 @@ fn a_file_that_a_crash_left_torn_has_its_true_length_at_the_first_look() {
     let sealed = open(folder.path(), &volume, build());
     let behaviour =
         crate::Behaviour { shared: false, others: false, unbound: false, log: Arc::new(|_: &str| {}) };
-    let door = Door::new(sealed, behaviour, (16, 16)).unwrap();
+    let door =
+        Door::new(sealed, behaviour, crate::Descriptors { folders: 16, held: 16, files: u64::MAX }).unwrap();
     let attr = door.inner.lookup(crate::table::ROOT, OsStr::new("torn")).unwrap().unwrap();
     assert_eq!(attr.size, 2 * 4096);
 }
