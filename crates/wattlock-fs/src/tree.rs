@@ -16,6 +16,7 @@
 
 mod changes;
 mod records;
+mod rights;
 mod stored;
 
 use std::collections::HashMap;
@@ -61,6 +62,8 @@ pub struct Tree {
     notes: Mutex<Vec<String>>,
     /// A crash may have left records of no bytes.
     crashed: AtomicBool,
+    /// Held while a folder's owner is given rights on it.
+    granting: Mutex<()>,
 }
 
 /// Stored names by folder and shown name.
@@ -144,6 +147,7 @@ impl Tree {
             copies: Mutex::default(),
             notes: Mutex::default(),
             crashed: AtomicBool::new(false),
+            granting: Mutex::default(),
             root: root.try_clone().map_err(failed_io)?,
         };
         let folder = tree.keyed(root, crypto)?;
@@ -231,7 +235,7 @@ impl Tree {
         if self.mode != NameMode::PerFolder {
             return Ok(Folder { fd, key: self.names.clone(), inode });
         }
-        let content = beneath::content(&fd, record::NAME, record::LEN)?;
+        let content = self.granted(&fd, || beneath::content(&fd, record::NAME, record::LEN))?;
         let content = content.ok_or_else(|| Error::Damaged("folder record: it is missing".into()))?;
         // What a crash leaves of a record whose bytes never reached the disk.
         if content.iter().all(|byte| *byte == 0) {

@@ -91,6 +91,12 @@ impl<F> Folders<F> {
         drop(gone);
     }
 
+    /// Closes all; how many those were.
+    pub fn forget_all(&self) -> usize {
+        let gone = std::mem::take(&mut *write(&self.slots));
+        gone.len()
+    }
+
     /// How many are open.
     pub fn len(&self) -> usize {
         read(&self.slots).len()

@@ -14,14 +14,20 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::backing::Backing;
 use crate::control;
-use crate::door::{Behaviour, Door, Inner, Job, is_bound};
+use crate::door::{Behaviour, Descriptors, Door, Inner, Job, is_bound};
 use wattlock_core::sync::lock;
 
 /// Most threads; a machine with more cores gains nothing from more.
-const THREADS: usize = 16;
+pub(crate) const THREADS: usize = 16;
 
 /// Most folders kept open.
 const FOLDERS: usize = 512;
+
+/// Most inodes that are held although they have no name and are not open.
+const HELD: usize = 4096;
+
+/// Descriptors that no opened file has: two for each thread.
+const SPARE: u64 = 2 * THREADS as u64;
 
 /// Without a change for this long, what is durable apart is brought into place.
 const QUIET: Duration = Duration::from_secs(5);
@@ -174,10 +180,10 @@ pub fn mount<B: Backing>(
     if options.allow_other && rustix::process::geteuid().is_root() {
         rustix::thread::set_thread_groups(&[]).map_err(|error| Error::Refused(error.to_string()))?;
     }
-    let folders = raise_descriptors();
+    let descriptors = raise_descriptors();
     let behaviour =
         Behaviour { shared: options.shared, others: options.allow_other, unbound, log: options.log.clone() };
-    let door = Door::new(backing, behaviour, folders)?;
+    let door = Door::new(backing, behaviour, descriptors)?;
     let inner = door.inner.clone();
     let session = Session::new(door, &mountpoint, &config).map_err(refused)?;
     let _ = inner.notifier.set(session.notifier());
@@ -269,12 +275,14 @@ fn mend<B: Backing>(inner: &Arc<Inner<B>>, ended: &Arc<AtomicBool>) -> Option<st
     std::thread::Builder::new().name("wattlock-mender".to_owned()).spawn(work).ok()
 }
 
-/// Asks for as many descriptors as allowed, and says how many folders may stay open.
-fn raise_descriptors() -> usize {
+/// Asks for as many descriptors as allowed, and says how many there are for what.
+fn raise_descriptors() -> Descriptors {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let now = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(now / 4).unwrap_or(FOLDERS).min(FOLDERS)
+    let quarter = usize::try_from(now / 4).unwrap_or(usize::MAX);
+    let files = now - (now / 8).min(SPARE);
+    Descriptors { folders: quarter.min(FOLDERS), held: quarter.clamp(16, HELD), files }
 }
 
 /// Does what is due from time to time.

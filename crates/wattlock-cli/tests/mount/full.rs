@@ -182,3 +182,54 @@ fn without_inodes_nothing_half_made_stays() {
         good(&desk.run(&["fs", "check", "-i", "key.txt", "vol"]));
     }
 }
+
+/// Writes more than there is room for, and looks at once at what came of it.
+const TOO_MUCH: &str = r#"
+import errno, os, random, sys
+data = random.Random(1).randbytes(30_000_000)
+f = os.open("f", os.O_RDWR | os.O_CREAT)
+failed = None
+try:
+    at = 0
+    while at < len(data):
+        at += os.write(f, data[at:at + (1 << 20)])
+    if sys.argv[1:] == ["sync"]:
+        os.fsync(f)
+except OSError as error:
+    failed = error.errno
+if sys.argv[1:] == ["sync"]:
+    # Somebody looks while it is open.
+    os.stat("f")
+try:
+    os.close(f)
+except OSError as error:
+    failed = failed or error.errno
+size = os.stat("f").st_size
+with open("f", "rb") as f:
+    there = f.read()
+assert failed == errno.ENOSPC, failed
+assert 0 < size < len(data) and len(there) == size, (size, len(there))
+assert there == data[:size], "not what was written"
+print(size)
+"#;
+
+#[test]
+fn what_found_no_room_is_shown_as_it_is_stored() {
+    if !fuse() || !has("python3") {
+        return;
+    }
+    for mount in [&["--threads", "4"][..], &["--threads", "1"], &["--shared"]] {
+        for how in ["close", "sync"] {
+            let desk = Desk::new(&[]);
+            let Some(_disk) = Disk::new(&desk, "size=20m") else { return };
+            let mounted = desk.mount(mount);
+            let mut command = Command::new("python3");
+            command.args(["-c", TOO_MUCH, how]).current_dir(&mounted);
+            let size: u64 = good(&command.output().unwrap()).trim().parse().unwrap();
+            assert_eq!(fs::metadata(mounted.join("f")).unwrap().size(), size, "{mount:?}, {how}");
+            // A file that is written anew has nothing of it.
+            let _ = fs::remove_file(mounted.join("f"));
+            drop(desk.try_unmount());
+        }
+    }
+}

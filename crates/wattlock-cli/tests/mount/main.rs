@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 #[path = "../all/built/mod.rs"]
 mod built;
+mod calls;
 mod card;
 mod damage;
 mod desk;
@@ -17,6 +18,8 @@ mod full;
 mod ledger;
 mod mistakes;
 mod model;
+mod owners;
+mod replace;
 mod user;
 
 use desk::{Desk, fuse, good, has, python, refused};

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use wattlock_core::sync::lock;
 use wattlock_door::Crypto;
 
+use super::rights::names_in;
 use super::stored::{LONG, SIDECAR, is_ours};
 use super::{Entry, Folder, Tree, failed_io};
 use crate::Error;
@@ -136,9 +137,21 @@ impl Tree {
     /// # Errors
     /// [`Error::Io`].
     pub fn hard_link(&self, from: (&Folder, &Entry), to: (&Folder, &Entry)) -> Result<(), Error> {
+        self.link_at((&from.0.fd, &from.1.stored, AtFlags::empty()), to)
+    }
+
+    /// Makes another name of what a path of a descriptor, `/proc/self/fd/N`, leads to.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn link_of(&self, path: &OsStr, to: (&Folder, &Entry)) -> Result<(), Error> {
+        self.link_at((&to.0.fd, path, AtFlags::SYMLINK_FOLLOW), to)
+    }
+
+    fn link_at(&self, from: (&OwnedFd, &OsStr, AtFlags), to: (&Folder, &Entry)) -> Result<(), Error> {
         self.sync_before_move()?;
         self.named(to.0, to.1, || {
-            rustix::fs::linkat(&from.0.fd, &*from.1.stored, &to.0.fd, &*to.1.stored, AtFlags::empty())
+            rustix::fs::linkat(from.0, from.1, &to.0.fd, &*to.1.stored, from.2)
                 .map_err(|error| Error::io("making a name", error))
         })
     }
@@ -266,8 +279,9 @@ impl Tree {
     /// Refuses a folder that has more in it than files of our own.
     pub(super) fn refuse_full(&self, parent: &Folder, stored: &OsStr) -> Result<(), Error> {
         let failed = |error: Errno| Error::io("removing a folder", error);
-        let fd = beneath::open(&parent.fd, stored, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
-        let names = beneath::names(fd.map_err(failed)?)?;
+        let fd = beneath::open(&parent.fd, stored, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
+        let fd = fd.map_err(failed)?;
+        let names = self.granted(&fd, || names_in(&fd))?;
         match names.iter().all(|name| is_ours(name.as_bytes())) {
             true => Ok(()),
             false => Err(failed(Errno::NOTEMPTY)),
@@ -277,14 +291,19 @@ impl Tree {
     /// Removes a folder that [`Tree::refuse_full`] lets pass. Its record goes last, and comes back if the folder stays.
     pub(super) fn discard(&self, parent: &Folder, stored: &OsStr) -> Result<(), Error> {
         let failed = |error: Errno| Error::io("removing a folder", error);
-        let fd = beneath::open(&parent.fd, stored, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+        let fd = beneath::open(&parent.fd, stored, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
         let fd = fd.map_err(failed)?;
-        let record = beneath::content(&fd, record::NAME, record::LEN)?;
-        for name in beneath::names(&fd)? {
+        self.granted(&fd, || self.discard_now(parent, stored, &fd))
+    }
+
+    fn discard_now(&self, parent: &Folder, stored: &OsStr, fd: &OwnedFd) -> Result<(), Error> {
+        let failed = |error: Errno| Error::io("removing a folder", error);
+        let record = beneath::content(fd, record::NAME, record::LEN)?;
+        for name in names_in(fd)? {
             if name == record::NAME || !is_ours(name.as_bytes()) {
                 continue;
             }
-            match rustix::fs::unlinkat(&fd, &*name, AtFlags::empty()) {
+            match rustix::fs::unlinkat(fd, &*name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 // The rest of a folder that a crash cut off while it was made or removed.
                 Err(Errno::ISDIR | Errno::PERM) => {
@@ -295,16 +314,16 @@ impl Tree {
                 Err(error) => return Err(failed(error)),
             }
         }
-        match rustix::fs::unlinkat(&fd, record::NAME, AtFlags::empty()) {
+        match rustix::fs::unlinkat(fd, record::NAME, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(failed(error)),
         }
-        if let Ok(status) = rustix::fs::fstat(&fd) {
+        if let Ok(status) = rustix::fs::fstat(fd) {
             lock(&self.unsynced).remove(&(status.st_dev, status.st_ino));
         }
         let removed = rustix::fs::unlinkat(&parent.fd, stored, AtFlags::REMOVEDIR);
         if let (Err(_), Some(record)) = (removed, record) {
-            beneath::replace(&fd, record::NAME, &record, beneath::SHARED)?;
+            beneath::replace(fd, record::NAME, &record, beneath::SHARED)?;
         }
         removed.map_err(failed)
     }

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use rustix::fs::{AtFlags, Dir, FileType};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use wattlock_core::sync::lock;
 use wattlock_core::{Data, Key, Kind, Request};
@@ -82,9 +82,21 @@ impl Tree {
         stop: &dyn Fn() -> bool,
         crypto: &mut impl Crypto,
     ) -> Result<(Vec<Listed>, Vec<OsString>), Error> {
+        self.granted(&folder.fd, || self.list_now(folder, stop, crypto))
+    }
+
+    fn list_now(
+        &self,
+        folder: &Folder,
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Vec<Listed>, Vec<OsString>), Error> {
         let failed = |error: Errno| Error::io("listing a folder", error);
         let (mut listed, mut foreign) = (Vec::new(), Vec::new());
-        for entry in Dir::read_from(&folder.fd).map_err(failed)? {
+        // A descriptor of a folder that was closed to reading when it was opened only names it.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let opened = beneath::open(&folder.fd, ".", flags, Mode::empty()).and_then(Dir::new);
+        for entry in opened.map_err(failed)? {
             let entry = entry.map_err(failed)?;
             if stop() {
                 return Err(wattlock_door::Error::Interrupted.into());
