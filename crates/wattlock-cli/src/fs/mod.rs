@@ -3,14 +3,20 @@
 pub mod access;
 mod check;
 mod content;
+mod copy;
 mod keys;
+mod report;
+mod rm;
+mod world;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use rustix::process::DumpableBehavior;
+use wattlock_door::{Known, exit_of, known};
 use wattlock_files::keys::WORK_FACTOR;
+use wattlock_fs::Error;
 use wattlock_fs::store::FolderStore;
 use wattlock_fs::tree::Tree;
 use wattlock_fs::volume::{self, NameMode, Volume};
@@ -40,7 +46,8 @@ enum Sub {
     Passwd(keys::Passwd),
     Ls(content::Ls),
     Cat(content::Cat),
-    Cp(content::Cp),
+    Cp(copy::Cp),
+    Rm(rm::Rm),
     Check(check::Command),
     Status(mount::Status),
     Set(mount::Set),
@@ -106,7 +113,8 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         Sub::Passwd(command) => keys::passwd(command, choice),
         Sub::Ls(command) => content::ls(command, choice),
         Sub::Cat(command) => content::cat(command, choice),
-        Sub::Cp(command) => content::cp(command, choice),
+        Sub::Cp(command) => copy::cp(command, choice),
+        Sub::Rm(command) => rm::rm(command, choice),
         Sub::Check(command) => check::run(command, choice),
         Sub::Status(command) => mount::status(command),
         Sub::Set(command) => mount::set(command),
@@ -118,6 +126,19 @@ pub fn hide_memory() {
     if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::debug!(%error, "core dumps stay possible");
     }
+}
+
+/// Asks for as many descriptors as this user may have.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// Whether nothing more can be done after an error: an interrupt, a full disk, a reader that is gone.
+fn ends(error: &anyhow::Error) -> bool {
+    let known: [Known; 3] = [known::<wattlock_door::Error>, known::<wattlock_files::Error>, known::<Error>];
+    exit_of(error.chain(), &known).is_some_and(|exit| matches!(exit.code(), 43 | 44 | 130))
 }
 
 /// The contents of a volume's folder.

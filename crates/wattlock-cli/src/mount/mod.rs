@@ -5,6 +5,10 @@
 
 mod daemon;
 mod options;
+pub mod place;
+mod umount;
+
+pub use umount::{Umount, umount};
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,11 +28,9 @@ use crate::fs::access::Keys;
 use crate::fs::hide_memory;
 use crate::{status as telemetry, text};
 use daemon::Daemon;
+use place::{Mounts, Overlap};
 use wattlock_shell::INTERRUPTED;
 use wattlock_shell::setup::{self, Choice, Goal};
-
-/// How long a mount's process may take to finish after it was unmounted.
-const FINISH: Duration = Duration::from_secs(120);
 
 /// How long a mount waits for the process of the one before, whose files are gone and whose volume is not free yet.
 const ENDING: Duration = Duration::from_secs(30);
@@ -76,17 +78,6 @@ pub struct Command {
     options: Vec<String>,
 }
 
-/// Unmount a volume
-#[derive(Debug, Args)]
-pub struct Umount {
-    /// Where the volume is mounted
-    #[arg(value_name = "MOUNTPOINT")]
-    mountpoint: PathBuf,
-    /// Take it out of sight even if it is in use; it is served until it is closed
-    #[arg(long)]
-    lazy: bool,
-}
-
 /// Show what a running mount does: requests by operation and size, and what each engine did
 #[derive(Debug, Args)]
 pub struct Status {
@@ -119,11 +110,27 @@ pub fn as_asked(arguments: Vec<OsString>) -> Vec<OsString> {
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     let settled = options::Settled::new(command, choice)?;
     // Before anything is asked for or read.
+    if let Some(overlap) = place::overlap(&command.mountpoint, &command.volume) {
+        return Err(overlaps(command, overlap).into());
+    }
     wattlock_mount::check(&command.mountpoint).map_err(|error| explained_for(command, error))?;
     if !settled.foreground && !Daemon::is_one() {
         return daemon::start();
     }
     serve(command, settled)
+}
+
+/// A mount whose process would wait for itself, or that hides its own volume.
+fn overlaps(command: &Command, overlap: Overlap) -> Error {
+    let [point, volume] = [&command.mountpoint, &command.volume].map(|path| wattlock_door::one_line(path));
+    Error::Usage(match overlap {
+        Overlap::In => {
+            format!("{point} is in the volume's own folder, {volume}: mount at a folder outside of it")
+        }
+        Overlap::Above => {
+            format!("{point} is above the volume's folder, {volume}: mount at a folder beside it")
+        }
+    })
 }
 
 fn serve(command: &Command, settled: options::Settled) -> Result<()> {
@@ -186,18 +193,7 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
 
 /// Where a volume is mounted, if this process sees it.
 fn mounted_at(volume: &Path) -> Option<PathBuf> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let volume = volume.to_string_lossy().replace([',', '\\'], "_");
-    let plain = |text: &str| {
-        let text = text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
-        text.replace("\\134", "\\")
-    };
-    table.lines().filter_map(|line| line.split_once(" - ")).find_map(|(place, what)| {
-        let mut words = what.split(' ');
-        let (kind, source) = (words.next(), words.next().unwrap_or_default());
-        let is_it = kind == Some("fuse.wattlock") && plain(source) == volume;
-        place.split(' ').nth(4).filter(|_| is_it).map(|place| PathBuf::from(plain(place)))
-    })
+    Mounts::read().of_volume(volume)
 }
 
 /// The same for a person, with the process that serves it if this user may know.
@@ -292,52 +288,10 @@ impl Engines for Chosen {
     }
 }
 
-/// The mount point as the mount knows it. Of one that hangs, the folder above is asked.
+/// The mount point as the mount knows it.
 fn known_as(mountpoint: &Path) -> PathBuf {
-    let absolute = std::path::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
-    match (absolute.parent().and_then(|parent| parent.canonicalize().ok()), absolute.file_name()) {
-        (Some(parent), Some(name)) => {
-            let path = parent.join(name);
-            let link = std::fs::read_link(&path).is_ok();
-            if link { path.canonicalize().unwrap_or(path) } else { path }
-        }
-        _ => absolute,
-    }
-}
-
-/// Runs `wattlock umount`.
-pub fn umount(command: &Umount) -> Result<()> {
-    let mountpoint = known_as(&command.mountpoint);
-    let socket = control::path(&mountpoint).ok();
-    let alive = control::ask(&mountpoint, "status").is_ok();
-    let unmounted = match command.lazy {
-        true => wattlock_mount::unmount(&mountpoint, true),
-        false => wattlock_mount::unmount_patiently(&mountpoint),
-    };
-    if let Err(error) = unmounted {
-        const EINVAL: i32 = 22;
-        const ENOENT: i32 = 2;
-        let nothing = matches!(error.raw_os_error(), Some(EINVAL | ENOENT))
-            || error.to_string().contains("not found in /etc/mtab");
-        let shown = wattlock_door::one_line(&mountpoint).to_string();
-        return Err(match nothing {
-            true => refusal(90, &format!("{shown}: not mounted")),
-            false if wattlock_mount::is_busy(&error) => {
-                let help = "a program has a file or its working folder there; --lazy takes it out of sight";
-                refusal(89, &format!("{shown}: in use: {help}"))
-            }
-            false => refusal(89, &format!("{shown}: {error}")),
-        });
-    }
-    // The process brings everything into place and gives the volume back, then takes its socket away.
-    let begun = Instant::now();
-    while let (Some(socket), true, false) = (&socket, alive, command.lazy) {
-        if !socket.exists() || begun.elapsed() > FINISH {
-            break;
-        }
-        std::thread::sleep(LOOK);
-    }
-    Ok(())
+    let known = place::pinned(mountpoint).ok().and_then(|pinned| place::path_of(&pinned));
+    known.unwrap_or_else(|| std::path::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned()))
 }
 
 fn ask(mountpoint: &Path, request: &str) -> Result<Vec<String>> {
