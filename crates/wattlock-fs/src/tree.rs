@@ -35,6 +35,7 @@ use zeroize::Zeroizing;
 
 use crate::Error;
 use crate::beneath::{self, is_reserved};
+use crate::format::HEADER_LEN;
 use crate::names::{self, Extras};
 use crate::record::{self, Masters, Record};
 use crate::volume::{NameMode, Volume};
@@ -165,6 +166,71 @@ impl Tree {
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`] for the root's folder record.
     pub fn open(path: &Path, volume: &Volume, crypto: &mut impl Crypto) -> Result<(Tree, Folder), Error> {
+        let (tree, root) = Tree::without_record(path, volume, crypto)?;
+        let folder = tree.keyed(root, crypto).map_err(|error| match error {
+            Error::Damaged(what) => Error::Damaged(format!(
+                "the volume's own folder: {what}; `wattlock fs check --repair` gives it a new one"
+            )),
+            error => error,
+        })?;
+        Ok((tree, folder))
+    }
+
+    /// Opens a volume whose own folder has lost its record, and gives it a new one; the damaged one stays beside it.
+    /// Names in the folder do not open with it. The keys decide whether it is the right folder.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Damaged`], and nothing has changed, if the volume's keys open nothing in the folder.
+    pub fn open_repaired(
+        path: &Path,
+        volume: &Volume,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Tree, Folder), Error> {
+        let (tree, root) = Tree::without_record(path, volume, crypto)?;
+        if !tree.is_of_volume(&root, crypto)? {
+            let what =
+                "the volume's own folder: the keys open nothing in it: wattlock.fs may be another volume's";
+            return Err(Error::Damaged(what.into()));
+        }
+        let folder = tree.renew_record(root, crypto)?;
+        Ok((tree, folder))
+    }
+
+    /// Whether something in the folder was sealed with the volume's keys, or nothing is there that could be.
+    fn is_of_volume(&self, folder: &OwnedFd, crypto: &mut impl Crypto) -> Result<bool, Error> {
+        let mut any = false;
+        for name in beneath::names(folder)? {
+            if is_ours(name.as_bytes()) {
+                continue;
+            }
+            let Ok(fd) = beneath::open(folder, &*name, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
+            else {
+                continue;
+            };
+            let kind = rustix::fs::fstat(&fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
+            let mut header = vec![0; HEADER_LEN];
+            let sealed = match kind {
+                Ok(FileType::Directory) => beneath::content(&fd, record::NAME, record::LEN).ok().flatten(),
+                Ok(FileType::RegularFile) => {
+                    File::from(fd).read_exact_at(&mut header, 0).ok().map(|()| header)
+                }
+                _ => None,
+            };
+            let Some(sealed) = sealed else { continue };
+            if record::authenticates(&sealed, &self.masters(), crypto)? {
+                return Ok(true);
+            }
+            any |= names::decode(name.as_bytes()).is_some() || name.as_bytes().starts_with(LONG.as_bytes());
+        }
+        Ok(!any)
+    }
+
+    /// The tree, and the volume's folder, whose record was not looked at.
+    fn without_record(
+        path: &Path,
+        volume: &Volume,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Tree, OwnedFd), Error> {
         let failed = |error| Error::io("opening the volume's folder", error);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
@@ -184,8 +250,7 @@ impl Tree {
             crashed: AtomicBool::new(false),
             root: root.try_clone().map_err(failed_io)?,
         };
-        let folder = tree.keyed(root, crypto)?;
-        Ok((tree, folder))
+        Ok((tree, root))
     }
 
     fn masters(&self) -> RwLockReadGuard<'_, Masters> {
@@ -755,7 +820,10 @@ impl Tree {
         crypto: &mut impl Crypto,
     ) -> Result<Folder, Error> {
         let fd = beneath::folder(&parent.fd, &*entry.stored);
-        let fd = fd.map_err(|error| Error::io("opening a folder", error))?;
+        self.renew_record(fd.map_err(|error| Error::io("opening a folder", error))?, crypto)
+    }
+
+    fn renew_record(&self, fd: OwnedFd, crypto: &mut impl Crypto) -> Result<Folder, Error> {
         let (inode, kept) = (inode(&fd)?, beneath::temporary("bad")?);
         match rustix::fs::renameat(&fd, record::NAME, &fd, &*kept) {
             Ok(()) | Err(Errno::NOENT) => {}

@@ -21,7 +21,7 @@ use wattlock_shell::text;
 pub struct Command {
     /// The volume's folder
     #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    pub folder: PathBuf,
     #[command(flatten)]
     keys: Keys,
     /// Give new names to what has lost its name, and new records to folders that have lost theirs
@@ -53,10 +53,13 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     if let Some(what) = &journal {
         say!("damaged: wattlock.journal: {what}; contents are not checked");
     }
+    let mut renewed = 0;
     let (tree, root) = match Tree::open(&command.folder, &volume, crypto) {
-        Err(Error::Damaged(what)) => {
-            say!("damaged: the volume's folder: {what}");
-            return Err(Error::Damaged("the volume's folder: no name in it opens".into()).into());
+        Err(Error::Damaged(_)) if command.repair => {
+            let opened = Tree::open_repaired(&command.folder, &volume, crypto)?;
+            say!("repaired: the volume's own folder: its record was lost; it has a new one");
+            renewed = 1;
+            opened
         }
         opened => opened?,
     };
@@ -92,8 +95,9 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     tree.sync_all()?;
     let damaged = found.damaged.len() + locked.len() + usize::from(journal.is_some());
     let (folders, files, bytes) = (found.folders, found.files, text::bytes(found.bytes));
-    say!("{folders} folders, {files} files, {bytes}: {damaged} damaged, {} repaired", found.repaired.len());
-    match (damaged, found.repaired.len()) {
+    let repaired = found.repaired.len() + renewed;
+    say!("{folders} folders, {files} files, {bytes}: {damaged} damaged, {repaired} repaired");
+    match (damaged, repaired) {
         (0, 0) => Ok(()),
         (0, _) => Err(wattlock_door::Code(super::REPAIRED.0).into()),
         (damaged, _) => {

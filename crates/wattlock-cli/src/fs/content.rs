@@ -23,7 +23,7 @@ use wattlock_shell::setup::{self, Choice};
 pub struct Ls {
     /// The volume's folder
     #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    pub folder: PathBuf,
     /// The path in the volume
     #[arg(value_name = "PATH", default_value = "/")]
     path: PathBuf,
@@ -39,7 +39,7 @@ pub struct Ls {
 pub struct Cat {
     /// The volume's folder
     #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    pub folder: PathBuf,
     /// Paths in the volume
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,

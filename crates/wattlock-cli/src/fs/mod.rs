@@ -7,7 +7,7 @@ mod copy;
 mod keys;
 mod report;
 mod rm;
-mod world;
+pub mod world;
 
 use std::path::{Path, PathBuf};
 
@@ -102,12 +102,27 @@ impl Command {
     pub fn cleans_up(&self) -> bool {
         !matches!(self.command, Sub::Status(_) | Sub::Set(_))
     }
+
+    /// The volume's folder, if the command names it.
+    fn folder(&self) -> Option<&Path> {
+        Some(match &self.command {
+            Sub::Init(command) => &command.folder,
+            Sub::Key(command) => command.folder(),
+            Sub::Passwd(command) => &command.folder,
+            Sub::Ls(command) => &command.folder,
+            Sub::Cat(command) => &command.folder,
+            Sub::Cp(command) => &command.folder,
+            Sub::Rm(command) => &command.folder,
+            Sub::Check(command) => &command.folder,
+            Sub::Status(_) | Sub::Set(_) => return None,
+        })
+    }
 }
 
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     hide_memory();
-    match &command.command {
+    let done = match &command.command {
         Sub::Init(command) => init(command, choice),
         Sub::Key(command) => keys::run(command, choice),
         Sub::Passwd(command) => keys::passwd(command, choice),
@@ -118,7 +133,11 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         Sub::Check(command) => check::run(command, choice),
         Sub::Status(command) => mount::status(command),
         Sub::Set(command) => mount::set(command),
-    }
+    };
+    done.map_err(|error| match command.folder() {
+        Some(folder) => world::located(folder, error),
+        None => error,
+    })
 }
 
 /// Keys are in memory from here on: no core dump, and no other process of this user reads them.

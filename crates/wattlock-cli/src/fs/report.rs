@@ -52,7 +52,8 @@ impl Report {
     /// That one.
     pub fn end(self) -> Result<()> {
         for (what, (count, first)) in &self.left_out {
-            tell!("wattlock: {what} not kept, here or by this user: {count}, the first of {first}");
+            let why = "this user may not set that, or the file system has none";
+            tell!("wattlock: {first}: {what} not kept ({count} in all): {why}");
         }
         self.first.map_or(Ok(()), |error| Err(error.context(Told)))
     }

@@ -29,7 +29,7 @@ use wattlock_shell::setup::{self, Choice};
 pub struct Rm {
     /// The volume's folder
     #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    pub folder: PathBuf,
     /// Paths in the volume, as `fs ls` shows them
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,

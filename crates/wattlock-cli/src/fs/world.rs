@@ -77,8 +77,32 @@ pub fn about(path: &Path, error: impl Into<anyhow::Error>) -> anyhow::Error {
         Some(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             wattlock_door::Error::NotFound(path.to_owned()).into()
         }
-        _ => error.context(one_line(path)),
+        _ => in_words(error).context(one_line(path)),
     }
+}
+
+/// An error of a volume with the folder that the volume is, unless it says already what it is about.
+pub fn located(folder: &Path, error: anyhow::Error) -> anyhow::Error {
+    match error.chain().next().and_then(|error| error.downcast_ref()) {
+        Some(Error::Io { .. }) => in_words(error).context(one_line(folder)),
+        _ => error,
+    }
+}
+
+/// The system's error in words that say what it means here.
+fn in_words(error: anyhow::Error) -> anyhow::Error {
+    let Some(Error::Io { what, source }) = error.chain().next().and_then(|error| error.downcast_ref()) else {
+        return error;
+    };
+    let Some(number) = source.raw_os_error() else { return error };
+    let why = match Errno::from_raw_os_error(number) {
+        Errno::ACCESS | Errno::PERM => "this user may not (permission denied)".to_owned(),
+        Errno::ROFS => "the file system is read-only".to_owned(),
+        Errno::XDEV => "something else is mounted there, and the volume ends at it".to_owned(),
+        Errno::LOOP => "a symbolic link is there, and links are not followed".to_owned(),
+        _ => source.to_string().trim_end_matches(&format!(" (os error {number})")).to_owned(),
+    };
+    Error::io(what, std::io::Error::new(source.kind(), why)).into()
 }
 
 impl World {

@@ -26,6 +26,7 @@ use wattlock_mount::{Engines, Options, Sealed, control};
 
 use crate::fs::access::Keys;
 use crate::fs::hide_memory;
+use crate::fs::world::located;
 use crate::{status as telemetry, text};
 use daemon::Daemon;
 use place::{Mounts, Overlap};
@@ -38,13 +39,18 @@ const ENDING: Duration = Duration::from_secs(30);
 /// How often it is looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Fewer open files than this are worth a line.
+const DESCRIPTORS_FEW: u64 = 4096;
+/// What a mount needs for itself.
+const DESCRIPTORS_OWN: u64 = 16;
+
 /// Exit codes of mounting.
 pub const fn exit_codes() -> &'static [(u8, &'static str)] {
     &[
         (87, "mount: no folder to mount at, or what was mounted there is dead"),
         (88, "mount: no FUSE"),
         (89, "mount: the system refused"),
-        (90, "not mounted"),
+        (90, "no volume is mounted there"),
     ]
 }
 
@@ -117,7 +123,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     if !settled.foreground && !Daemon::is_one() {
         return daemon::start();
     }
-    serve(command, settled)
+    serve(command, settled).map_err(|error| located(&command.volume, error))
 }
 
 /// A mount whose process would wait for itself, or that hides its own volume.
@@ -186,9 +192,15 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
                  unlimited`, LimitMEMLOCK=infinity in a unit, or `swapoff -a`"
             ));
         }
+        if let Some(line) = few_descriptors() {
+            daemon.log(&line);
+        }
         daemon.ready();
     };
-    wattlock_mount::mount(sealed, &options, ready).map_err(explained)
+    wattlock_mount::mount(sealed, &options, ready).map_err(|error| match error {
+        wattlock_mount::Error::Refused(why) => refusal(89, &refused_at(&command.mountpoint, &why)),
+        error => explained(error),
+    })
 }
 
 /// Where a volume is mounted, if this process sees it.
@@ -203,6 +215,17 @@ fn where_mounted(volume: &Path) -> Option<String> {
     let process = lines.iter().find_map(|line| line.strip_prefix("process ")?.split(',').next());
     let process = process.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
     Some(format!("already mounted at {}{process}", wattlock_door::one_line(&place)))
+}
+
+/// What a low hard limit of open files means, if it is one: the soft limit is raised to it.
+fn few_descriptors() -> Option<String> {
+    use rustix::process::{Resource, getrlimit};
+    let most = getrlimit(Resource::Nofile).maximum.filter(|most| *most < DESCRIPTORS_FEW)?;
+    Some(format!(
+        "at most some {} files can be open in this mount, by all programs together: the hard limit of open files is {most} \
+         (`ulimit -Hn`, LimitNOFILE= in a unit)",
+        most.saturating_sub(DESCRIPTORS_OWN)
+    ))
 }
 
 /// Whether memory may be written to a swap area.
@@ -250,6 +273,17 @@ fn explained(error: wattlock_mount::Error) -> anyhow::Error {
         _ => 89,
     };
     refusal(code, &error.to_string())
+}
+
+/// What the system's refusal to mount means.
+fn refused_at(mountpoint: &Path, why: &str) -> String {
+    let help = match why.ends_with("(os error 13)") || why.ends_with("(os error 1)") {
+        true => {
+            ": it takes root, or `fusermount3` (package fuse3), /dev/fuse and a folder of this user's own"
+        }
+        false => "",
+    };
+    format!("mounting at {}: {why}{help}", wattlock_door::one_line(mountpoint))
 }
 
 /// One line, and its exit code.

@@ -112,14 +112,15 @@ fn expire(mount: &Mount) -> io::Result<()> {
     loop {
         match unmount(&mount.point, UnmountFlags::EXPIRE | UnmountFlags::NOFOLLOW) {
             Err(Errno::PERM) => return wattlock_mount::unmount_patiently(&mount.point),
-            // Marked, now or by a use of it since.
-            Err(Errno::AGAIN) => {
+            // It is marked now, and any use of it takes the mark away.
+            Err(Errno::AGAIN) if begun.elapsed() < PATIENCE => {
                 let table = Mounts::read();
                 if table.with_id(mount.id).is_none() || table.over(mount).is_some() {
                     return Err(Errno::INVAL.into());
                 }
             }
             Err(Errno::BUSY) if begun.elapsed() < PATIENCE => std::thread::sleep(LOOK),
+            Err(Errno::AGAIN) => return Err(Errno::BUSY.into()),
             done => return Ok(done?),
         }
     }

@@ -8,6 +8,7 @@ mod counting;
 mod energy;
 #[path = "../../../wattlock-meter/tests/fake/mod.rs"]
 mod fake;
+mod folder_commands;
 mod fs;
 mod gpu;
 mod gzip;

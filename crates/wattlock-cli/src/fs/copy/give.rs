@@ -68,7 +68,7 @@ impl<F: Side, T: Side> Copier<'_, F, T> {
         let mut mode = like.mode;
         if now.owner != like.owner && !self.own(&at, like.owner, path) {
             // A program that runs as its owner would run as another one.
-            mode &= 0o777;
+            mode &= if like.kind == FileType::Directory { 0o1777 } else { 0o777 };
         }
         for (name, value) in attributes.iter().filter(|(name, _)| !LISTS.contains(&&name[..])) {
             if !self.set(&at, name, value) {
@@ -77,7 +77,7 @@ impl<F: Side, T: Side> Copier<'_, F, T> {
         }
         if like.kind != FileType::Symlink {
             if !self.set_lists(&at, like.kind, attributes) {
-                self.report.left_out("access control lists", path);
+                self.report.left_out("access control list", path);
                 // The mode's bits of the group were the list's mask, and are now the group's own.
                 mode = mode & !0o070 | mode & 0o070 & (mode & 0o007) << 3;
             }
@@ -96,7 +96,7 @@ impl<F: Side, T: Side> Copier<'_, F, T> {
         }
         // An ordinary user may give a file to another of their groups.
         let _ = rustix::fs::chown(at, None, group);
-        self.report.left_out("owners", path);
+        self.report.left_out("owner", path);
         false
     }
 

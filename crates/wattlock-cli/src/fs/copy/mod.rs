@@ -35,7 +35,7 @@ use wattlock_shell::setup::{self, Choice};
 pub struct Cp {
     /// The volume's folder
     #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    pub folder: PathBuf,
     /// What to copy, then where to
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
     paths: Vec<PathBuf>,

@@ -137,7 +137,13 @@ impl Side for Outside {
         if let Ok(left) = rustix::fs::openat(&**dir, os(name), flags, Mode::empty()) {
             rustix::fs::flock(&left, FlockOperation::NonBlockingLockExclusive).map_err(
                 |error| match error {
-                    Errno::WOULDBLOCK => Error::Usage("another copy writes it now".into()),
+                    Errno::WOULDBLOCK => {
+                        let why = "another copy is writing it";
+                        Error::io(
+                            "an unfinished copy",
+                            std::io::Error::new(std::io::ErrorKind::ResourceBusy, why),
+                        )
+                    }
                     error => Error::io("locking an unfinished copy", error),
                 },
             )?;
