@@ -68,7 +68,7 @@ pub fn rm(command: &Rm, choice: &Choice) -> Result<()> {
     for (path, inside, entry) in found {
         match remove(&world, &inside, &entry) {
             Err(error) if super::ends(&error) => return Err(error),
-            Err(error) => report.refuse(error.context(one_line(path))),
+            Err(error) => report.refuse(about(path, error)),
             Ok(()) => {}
         }
     }
