@@ -114,13 +114,13 @@ fn remove(world: &World, inside: &Inner, entry: &Entry) -> Result<()> {
     let inner = enter(folder.fd(), &entry.stored)?;
     empty(&inner, true)?;
     match world.tree.remove(folder, entry, true) {
-        // A record that does not open keeps no name: nothing is left that it could open.
-        Err(Error::Damaged(_)) => {
-            unlink(&inner, RECORD.as_ref())?;
-            Ok(world.tree.remove(folder, entry, true)?)
-        }
-        done => Ok(done?),
+        // Nothing is left that the record could open, be it damaged, or its folder on a disk without room to rename it.
+        Err(Error::Damaged(_)) => {}
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::StorageFull => {}
+        done => return Ok(done?),
     }
+    unlink(&inner, RECORD.as_ref())?;
+    Ok(world.tree.remove(folder, entry, true)?)
 }
 
 /// Removes everything in a folder but its record: with it the rest of an interrupted removal still has names.

@@ -116,9 +116,7 @@ pub fn as_asked(arguments: Vec<OsString>) -> Vec<OsString> {
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     let settled = options::Settled::new(command, choice)?;
     // Before anything is asked for or read.
-    if let Some(overlap) = place::overlap(&command.mountpoint, &command.volume) {
-        return Err(overlaps(command, overlap).into());
-    }
+    refuse_overlap(command)?;
     wattlock_mount::check(&command.mountpoint).map_err(|error| explained_for(command, error))?;
     if !settled.foreground && !Daemon::is_one() {
         return daemon::start();
@@ -126,17 +124,34 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     serve(command, settled).map_err(|error| located(&command.volume, error))
 }
 
-/// A mount whose process would wait for itself, or that hides its own volume.
-fn overlaps(command: &Command, overlap: Overlap) -> Error {
-    let [point, volume] = [&command.mountpoint, &command.volume].map(|path| wattlock_door::one_line(path));
-    Error::Usage(match overlap {
-        Overlap::In => {
-            format!("{point} is in the volume's own folder, {volume}: mount at a folder outside of it")
+/// Refuses a mount whose process would wait for itself, or for that of another volume that waits for it, and one that
+/// hides its own volume.
+fn refuse_overlap(command: &Command) -> Result<(), Error> {
+    let one_line = wattlock_door::one_line;
+    let point = one_line(&command.mountpoint);
+    let volume = one_line(&command.volume);
+    match place::overlap(&command.mountpoint, &command.volume) {
+        Some(Overlap::In) => {
+            let what =
+                format!("{point} is in the volume's own folder, {volume}: mount at a folder outside of it");
+            return Err(Error::Usage(what));
         }
-        Overlap::Above => {
-            format!("{point} is above the volume's folder, {volume}: mount at a folder beside it")
+        Some(Overlap::Above) => {
+            let what = format!("{point} is above the volume's folder, {volume}: mount at a folder beside it");
+            return Err(Error::Usage(what));
         }
-    })
+        None => {}
+    }
+    let table = Mounts::read();
+    let inside =
+        |(volume, _): &(&Path, &Path)| place::overlap(&command.mountpoint, volume) == Some(Overlap::In);
+    match table.volumes().find(inside) {
+        Some((_, there)) => Err(Error::Usage(format!(
+            "{point} is in the folder of the volume that is mounted at {}: mount at a folder outside of it",
+            one_line(there)
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn serve(command: &Command, settled: options::Settled) -> Result<()> {

@@ -91,12 +91,17 @@ impl Mounts {
         self.0.iter().find(|other| other.parent == mount.id && other.point == mount.point)
     }
 
+    /// The folders of mounted volumes, and where they are mounted.
+    pub fn volumes(&self) -> impl Iterator<Item = (&Path, &Path)> {
+        self.0.iter().filter(|mount| mount.is_ours()).map(|mount| (&*mount.source, &*mount.point))
+    }
+
     /// Where a volume is mounted.
     pub fn of_volume(&self, volume: &Path) -> Option<PathBuf> {
         // As it is written into the table.
         let source = volume.to_string_lossy().replace([',', '\\'], "_");
-        let found = self.0.iter().find(|mount| mount.is_ours() && mount.source == Path::new(&source));
-        found.map(|mount| mount.point.clone())
+        let found = self.volumes().find(|(volume, _)| *volume == Path::new(&source));
+        found.map(|(_, point)| point.to_owned())
     }
 
     /// The device of a path, and where on it the path lies, whatever shows it.

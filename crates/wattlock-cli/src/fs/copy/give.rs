@@ -81,11 +81,15 @@ impl<F: Side, T: Side> Copier<'_, F, T> {
                 // The mode's bits of the group were the list's mask, and are now the group's own.
                 mode = mode & !0o070 | mode & 0o070 & (mode & 0o007) << 3;
             }
-            rustix::fs::chmod(&*at, Mode::from_raw_mode(mode))
-                .map_err(|error| about(path, Error::io("setting the mode", error)))?;
+            if rustix::fs::chmod(&*at, Mode::from_raw_mode(mode)).is_err() {
+                self.report.left_out("mode", path);
+            }
         }
         let times = || rustix::fs::utimensat(CWD, &*at, &like.times, AtFlags::empty());
-        self.to.with_times(now.inode, &times).map_err(|error| about(path, Error::io("setting times", error)))
+        if self.to.with_times(now.inode, &times).is_err() {
+            self.report.left_out("times", path);
+        }
+        Ok(())
     }
 
     /// Sets owner and group; says whether it could.
