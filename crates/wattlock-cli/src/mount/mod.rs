@@ -22,6 +22,7 @@ use clap::{Args, ValueEnum};
 use wattlock::Runtime;
 use wattlock::policy::Settings;
 use wattlock_fs::Error;
+use wattlock_fs::volume::Volume;
 use wattlock_mount::{Engines, Options, Sealed, control};
 
 use crate::fs::access::Keys;
@@ -142,11 +143,17 @@ fn refuse_overlap(command: &Command) -> Result<(), Error> {
         }
         None => {}
     }
-    let table = Mounts::read();
-    let inside =
-        |(volume, _): &(&Path, &Path)| place::overlap(&command.mountpoint, volume) == Some(Overlap::In);
-    match table.volumes().find(inside) {
-        Some((_, there)) => Err(Error::Usage(format!(
+    // The mount's process makes a socket there before it answers.
+    let sockets = control::path(&command.mountpoint).ok();
+    if let Some(folder) = sockets.as_deref().and_then(Path::parent)
+        && place::overlap(&command.mountpoint, folder).is_some()
+    {
+        let what =
+            format!("{point}: mounts are asked through sockets in {}: mount elsewhere", one_line(folder));
+        return Err(Error::Usage(what));
+    }
+    match Mounts::read().holding(&command.mountpoint) {
+        Some(there) => Err(Error::Usage(format!(
             "{point} is in the folder of the volume that is mounted at {}: mount at a folder outside of it",
             one_line(there)
         ))),
@@ -166,22 +173,7 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
     let (_, volume) = settled.keys(&command.keys).open(&path, &runtime)?;
     let locked = lock_memory();
     let daemon = Arc::new(Daemon::new(settled.foreground));
-    let stop = || INTERRUPTED.load(Ordering::SeqCst);
-    let begun = Instant::now();
-    let (sealed, lines) = loop {
-        let engines = Box::new(Chosen(Mutex::new(settled.choice.clone())));
-        match Sealed::open(&path, &volume, runtime.clone(), engines, &stop) {
-            // The process of a mount that umount(8) has just ended still brings things into place.
-            Err(Error::InUse) if !stop() && begun.elapsed() < ENDING && mounted_at(&path).is_none() => {
-                std::thread::sleep(LOOK);
-            }
-            Err(Error::InUse) => match where_mounted(&path) {
-                Some(place) => return Err(refusal(84, &format!("the volume is in use: {place}"))),
-                None => return Err(Error::InUse.into()),
-            },
-            opened => break opened?,
-        }
-    };
+    let (sealed, lines) = open_sealed(&path, &volume, &runtime, &settled.choice)?;
     drop(runtime);
     drop(volume);
     for line in lines {
@@ -216,6 +208,31 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
         wattlock_mount::Error::Refused(why) => refusal(89, &refused_at(&command.mountpoint, &why)),
         error => explained(error),
     })
+}
+
+/// Opens the volume, once the process of a mount that has just ended gives it back.
+fn open_sealed(
+    path: &Path,
+    volume: &Volume,
+    runtime: &Runtime,
+    choice: &Choice,
+) -> Result<(Sealed, Vec<String>)> {
+    let stop = || INTERRUPTED.load(Ordering::SeqCst);
+    let begun = Instant::now();
+    loop {
+        let engines = Box::new(Chosen(Mutex::new(choice.clone())));
+        match Sealed::open(path, volume, runtime.clone(), engines, &stop) {
+            // The process of a mount that umount(8) has just ended still brings things into place.
+            Err(Error::InUse) if !stop() && begun.elapsed() < ENDING && mounted_at(path).is_none() => {
+                std::thread::sleep(LOOK);
+            }
+            Err(Error::InUse) => match where_mounted(path) {
+                Some(place) => return Err(refusal(84, &format!("the volume is in use: {place}"))),
+                None => return Err(Error::InUse.into()),
+            },
+            opened => return Ok(opened?),
+        }
+    }
 }
 
 /// Where a volume is mounted, if this process sees it.

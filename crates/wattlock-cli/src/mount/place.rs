@@ -28,11 +28,11 @@ pub fn overlap(place: &Path, volume: &Path) -> Option<Overlap> {
         let absolute = std::path::absolute(place).ok()?;
         absolute.ancestors().find_map(|above| above.canonicalize().ok())
     })?;
-    let inodes = |path: &Path| -> Vec<(u64, u64)> {
-        let stats = path.ancestors().filter_map(|path| path.symlink_metadata().ok());
-        stats.map(|stat| (stat.dev(), stat.ino())).collect()
+    // A dead mount says nothing of itself.
+    let inode = |path: &Path| path.symlink_metadata().ok().map(|stat| (stat.dev(), stat.ino()));
+    let among = |inode_of: Option<(u64, u64)>, path: &Path| {
+        inode_of.is_some() && path.ancestors().any(|path| inode(path) == inode_of)
     };
-    let (ours, its) = (inodes(&place), inodes(&volume));
     let table = Mounts::read();
     let bound = match (table.inside(&place), table.inside(&volume)) {
         (Some((device, place)), Some((same, volume))) if device == same => {
@@ -40,11 +40,10 @@ pub fn overlap(place: &Path, volume: &Path) -> Option<Overlap> {
         }
         _ => (false, false),
     };
-    if its.first().is_some_and(|volume| ours.contains(volume)) || bound.0 {
+    if among(inode(&volume), &place) || bound.0 {
         return Some(Overlap::In);
     }
-    let above = ours.first().is_some_and(|place| its.contains(place)) || bound.1;
-    (above && exists).then_some(Overlap::Above)
+    (exists && (among(inode(&place), &volume) || bound.1)).then_some(Overlap::Above)
 }
 
 /// One mount of the system's table.
@@ -91,17 +90,30 @@ impl Mounts {
         self.0.iter().find(|other| other.parent == mount.id && other.point == mount.point)
     }
 
-    /// The folders of mounted volumes, and where they are mounted.
-    pub fn volumes(&self) -> impl Iterator<Item = (&Path, &Path)> {
-        self.0.iter().filter(|mount| mount.is_ours()).map(|mount| (&*mount.source, &*mount.point))
+    /// What is mounted in a mount.
+    pub fn within(&self, mount: &Mount) -> Option<&Mount> {
+        self.0.iter().find(|other| other.parent == mount.id && other.id != mount.id)
+    }
+
+    /// Where the volume is mounted in whose folder a place lies. The folder itself is not looked at: its file system may
+    /// be dead.
+    pub fn holding(&self, place: &Path) -> Option<&Path> {
+        let (device, place) = self.inside(&place.canonicalize().ok()?)?;
+        let holds = |mount: &&Mount| {
+            let beneath = self.0.iter().filter(|other| mount.source.starts_with(&other.point));
+            let Some(on) = beneath.max_by_key(|other| other.point.as_os_str().len()) else { return false };
+            let below = mount.source.strip_prefix(&on.point).unwrap_or(&mount.source);
+            on.device == device && place.starts_with(on.root.join(below))
+        };
+        self.0.iter().filter(|mount| mount.is_ours()).find(holds).map(|mount| &*mount.point)
     }
 
     /// Where a volume is mounted.
     pub fn of_volume(&self, volume: &Path) -> Option<PathBuf> {
         // As it is written into the table.
         let source = volume.to_string_lossy().replace([',', '\\'], "_");
-        let found = self.volumes().find(|(volume, _)| *volume == Path::new(&source));
-        found.map(|(_, point)| point.to_owned())
+        let found = self.0.iter().find(|mount| mount.is_ours() && mount.source == Path::new(&source));
+        found.map(|mount| mount.point.clone())
     }
 
     /// The device of a path, and where on it the path lies, whatever shows it.

@@ -43,6 +43,11 @@ pub struct Umount {
 pub fn umount(command: &Umount) -> Result<()> {
     let shown = one_line(&command.mountpoint);
     let (pinned, mount) = look(&command.mountpoint).map_err(|why| refusal(90, &format!("{shown}: {why}")))?;
+    // Taken out of sight, it would take that with it.
+    if let Some(inner) = Mounts::read().within(&mount) {
+        let (kind, point) = (&inner.kind, one_line(&inner.point));
+        return Err(refusal(89, &format!("{shown}: in use: {kind} is mounted in it, at {point}")));
+    }
     let socket = control::path(&mount.point).ok();
     let alive = control::ask(&mount.point, "status").is_ok();
     let unmounted = match command.lazy {
@@ -58,6 +63,12 @@ pub fn umount(command: &Umount) -> Result<()> {
         return Err(match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::INVAL) => refusal(90, &format!("{shown}: not mounted any longer")),
             _ if wattlock_mount::is_busy(&error) => refusal(89, &format!("{shown}: {in_use}")),
+            Some(Errno::NOENT) => refusal(
+                89,
+                &format!(
+                    "{shown}: unmounting takes root, or fusermount3 (package fuse3) if this user mounted it"
+                ),
+            ),
             _ => refusal(89, &format!("{shown}: {error}")),
         });
     }

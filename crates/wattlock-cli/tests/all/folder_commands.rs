@@ -195,73 +195,75 @@ fn interrupted(
     copying.wait().unwrap().code().unwrap_or(-1)
 }
 
-#[test]
-fn a_copy_that_was_interrupted_goes_on_and_nothing_unfinished_looks_complete() {
-    use rustix::process::Signal;
-    let desk = Desk::new(&[]);
-    fs::create_dir(desk.at("in")).unwrap();
+const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// Five files of 60 million bytes.
+fn five_files(desk: &Desk) -> Vec<u8> {
     let content: Vec<u8> = (0..60_000_000_u32).map(|n| (n >> 5) as u8).collect();
-    let names = ["a", "b", "c", "d", "e"];
-    for name in names {
+    fs::create_dir(desk.at("in")).unwrap();
+    for name in FIVE {
         fs::write(desk.at("in").join(name), &content).unwrap();
     }
-    let hidden = |folder: &Path| {
-        let names = fs::read_dir(folder).map(|all| all.flatten().map(|entry| entry.file_name()).collect());
-        let names: Vec<std::ffi::OsString> = names.unwrap_or_default();
-        names.iter().any(|name| name.to_string_lossy().starts_with(".wattlock-"))
-    };
-    let sizes_are_whole = |folder: &Path| {
-        for name in names {
-            let len = fs::metadata(folder.join(name)).map(|meta| meta.len());
-            assert!(len.is_err() || len.is_ok_and(|len| len == content.len() as u64), "{name}");
-        }
-    };
-    for (signal, ends) in [(Signal::INT, 130), (Signal::KILL, -1)] {
-        // Into the volume: the first file has its name, another one is being written.
-        let (volume, out) = (format!("v{ends}"), format!("out{ends}"));
-        fs::rename(desk.at("vol"), desk.at("kept")).unwrap();
-        good(
-            &Command::new("cp")
-                .args(["-a", "kept", &volume])
-                .current_dir(desk.folder.path())
-                .output()
-                .unwrap(),
-        );
-        fs::rename(desk.at("kept"), desk.at("vol")).unwrap();
-        let backing = desk.at(&volume);
+    content
+}
+
+const SIGNALS: [(rustix::process::Signal, i32); 2] =
+    [(rustix::process::Signal::INT, 130), (rustix::process::Signal::KILL, -1)];
+
+#[test]
+fn a_copy_into_a_volume_that_was_interrupted_goes_on_and_nothing_unfinished_looks_complete() {
+    let desk = Desk::new(&[]);
+    five_files(&desk);
+    for (signal, ends) in SIGNALS {
+        let volume = format!("v{ends}");
+        let copied = Command::new("cp").args(["-a", "vol", &volume]).current_dir(desk.folder.path()).status();
+        assert!(copied.unwrap().success());
+        // The first file has its name, another one is being written.
         let second = || {
-            stored(&backing)
-                .iter()
-                .filter(|path| path.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 1 << 20))
-                .count()
-                >= 2
+            let large =
+                |path: &&PathBuf| path.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 1 << 20);
+            stored(&desk.at(&volume)).iter().filter(large).count() >= 2
         };
         assert_eq!(interrupted(&desk, &["--into", &volume, "in", "/in"], signal, &second), ends);
         let listed = good(&fs_command(&desk, &["ls", "-l", &volume, "/in"]));
-        assert!(
-            listed.lines().all(|line| line.contains(".wattlock-") || line.contains(" 60000000 ")),
-            "{listed}"
-        );
-        if signal == Signal::INT {
+        let whole = |line: &str| line.contains(".wattlock-") || line.contains(" 60000000 ");
+        assert!(listed.lines().all(whole), "{listed}");
+        if signal == rustix::process::Signal::INT {
             assert!(!listed.contains(".wattlock-"), "{listed}");
         }
         let again = good(&fs_command(&desk, &["cp", "--into", "-r", "-T", &volume, "in", "/in"]));
         assert!(!again.starts_with("5 ") && again.ends_with("0 refused\n"), "{again}");
         assert_eq!(good(&fs_command(&desk, &["ls", &volume, "/in"])), "a\nb\nc\nd\ne\n");
         good(&fs_command(&desk, &["check", &volume]));
-        // Out of it.
+        fs::remove_dir_all(desk.at(&volume)).unwrap();
+    }
+}
+
+#[test]
+fn a_copy_out_of_a_volume_that_was_interrupted_goes_on_and_nothing_unfinished_looks_complete() {
+    let desk = Desk::new(&[]);
+    let content = five_files(&desk);
+    good(&fs_command(&desk, &["cp", "--into", "-r", "vol", "in", "/"]));
+    for (signal, ends) in SIGNALS {
+        let out = format!("out{ends}");
         let folder = desk.at(&out);
-        let second = || folder.join("a").exists() && hidden(&folder);
-        assert_eq!(interrupted(&desk, &[&volume, "in", &out], signal, &second), ends);
-        sizes_are_whole(&folder);
-        assert_eq!(hidden(&folder), signal == Signal::KILL);
-        let again = good(&fs_command(&desk, &["cp", "-r", "-T", &volume, "in", &out]));
+        let hidden = || {
+            let names = fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+            names.into_iter().any(|name| name.to_string_lossy().starts_with(".wattlock-"))
+        };
+        let second = || folder.join("a").exists() && hidden();
+        assert_eq!(interrupted(&desk, &["vol", "in", &out], signal, &second), ends);
+        assert_eq!(hidden(), signal == rustix::process::Signal::KILL);
+        for name in FIVE {
+            let len = fs::metadata(folder.join(name)).map(|meta| meta.len());
+            assert!(len.is_err() || len.is_ok_and(|len| len == content.len() as u64), "{name}");
+        }
+        let again = good(&fs_command(&desk, &["cp", "-r", "-T", "vol", "in", &out]));
         assert!(!again.starts_with("5 ") && again.ends_with("0 refused\n"), "{again}");
-        assert!(!hidden(&folder));
-        for name in names {
+        assert!(!hidden());
+        for name in FIVE {
             assert!(fs::read(folder.join(name)).unwrap() == content, "{name}");
         }
-        fs::remove_dir_all(backing).unwrap();
         fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -34,6 +34,12 @@ fn a_mount_point_at_in_or_above_the_volume_is_refused() {
     if let Some(output) = apart(&desk, script) {
         good(&output);
     }
+    // Where the mount's own process makes files before it answers.
+    let script = "mount -t tmpfs none /run; mkdir -m 700 /run/wattlock
+        timeout 20 $W mount -i key.txt vol /run/wattlock 2>said && exit 1 || test $? = 2; cat said";
+    if let Some(output) = apart(&desk, script) {
+        assert!(good(&output).contains("/run/wattlock: mounts are asked through sockets in /run/wattlock"));
+    }
     assert_eq!(stored(&desk.at("vol")), before);
 }
 
@@ -87,11 +93,13 @@ fn only_a_volume_that_wattlock_mounted_is_unmounted() {
         refused mnt; refused --lazy mnt
         umount mnt; test -d mnt/d; $W umount mnt; test ! -d mnt/d
         $W mount -i key.txt vol mnt; mount --bind other mnt/d; refused mnt/d; refused --lazy mnt/d
-        umount mnt/d; (cd mnt && $W umount --lazy ../mnt); test ! -d mnt/d
+        for lazy in "" --lazy; do $W umount $lazy mnt 2>said && exit 1 || test $? = 89; cat said; done
+        cat mnt/d/f; umount mnt/d; (cd mnt && $W umount --lazy ../mnt); test ! -d mnt/d
     "#;
     let Some(output) = apart(&desk, script) else { return };
     let text = good(&output);
     assert!(text.contains("other: not mounted by wattlock: what is there is tmpfs"), "{text}");
+    assert_eq!(text.matches("mnt: in use: tmpfs is mounted in it, at ").count(), 2, "{text}");
     assert!(text.contains("mnt: tmpfs lies over the volume that is mounted there: `umount "), "{text}");
 }
 
