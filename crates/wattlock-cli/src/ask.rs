@@ -58,11 +58,19 @@ pub fn new_passphrase() -> Result<SecretString, Error> {
 /// # Errors
 /// There is no user to ask.
 pub fn agreed(yes: bool) -> anyhow::Result<bool> {
+    confirmed("Change the file?", yes, "nothing changed").context("--dry-run only shows")
+}
+
+/// Asks whether something is to be done, unless `yes` says so already. `undone` says what came of no answer.
+///
+/// # Errors
+/// There is no user to ask.
+pub fn confirmed(question: &str, yes: bool, undone: &str) -> anyhow::Result<bool> {
     if yes {
         return Ok(true);
     }
-    let answer = Terminal::default().confirm("Change the file?", "yes", Some("no"));
-    answer.context("nothing changed: nobody answered; --yes changes it without asking, --dry-run only shows")
+    let answer = Terminal::default().confirm(question, "yes", Some("no"));
+    answer.ok_or_else(|| anyhow::anyhow!("{undone}: nobody answered; --yes does it without asking"))
 }
 
 /// One line from the terminal, without its end. `None` if there is no terminal, or it says that nothing will come.

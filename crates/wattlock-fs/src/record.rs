@@ -131,6 +131,25 @@ pub(crate) fn reseal(
     Ok(Some(bytes))
 }
 
+/// Whether such bytes were sealed with one of these keys.
+///
+/// # Errors
+/// [`Error::Engine`].
+pub(crate) fn authenticates(
+    bytes: &[u8],
+    masters: &Masters,
+    crypto: &mut impl Crypto,
+) -> Result<bool, Error> {
+    if bytes.len() <= AAD + NONCE + TAG {
+        return Ok(false);
+    }
+    let generation = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
+    match masters.of(generation) {
+        Some(master) => open_in_place(&mut Zeroizing::new(bytes.to_vec()), master, crypto),
+        None => Ok(false),
+    }
+}
+
 /// Seals what lies between nonce and tag, under a fresh nonce.
 fn seal_in_place(bytes: &mut [u8], key: &XaesKey, crypto: &mut impl Crypto) -> Result<(), Error> {
     let (aad, rest) = bytes.split_at_mut(AAD);

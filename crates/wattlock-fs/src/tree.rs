@@ -130,6 +130,22 @@ impl Tree {
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`] for the root's folder record.
     pub fn open(path: &Path, volume: &Volume, crypto: &mut impl Crypto) -> Result<(Tree, Folder), Error> {
+        let (tree, root) = Tree::without_record(path, volume, crypto)?;
+        let folder = tree.keyed(root, crypto).map_err(|error| match error {
+            Error::Damaged(what) => Error::Damaged(format!(
+                "the volume's own folder: {what}; `wattlock fs check --repair` gives it a new one"
+            )),
+            error => error,
+        })?;
+        Ok((tree, folder))
+    }
+
+    /// The tree, and the volume's folder, whose record was not looked at.
+    fn without_record(
+        path: &Path,
+        volume: &Volume,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Tree, OwnedFd), Error> {
         let failed = |error| Error::io("opening the volume's folder", error);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
@@ -150,8 +166,7 @@ impl Tree {
             granting: Mutex::default(),
             root: root.try_clone().map_err(failed_io)?,
         };
-        let folder = tree.keyed(root, crypto)?;
-        Ok((tree, folder))
+        Ok((tree, root))
     }
 
     fn masters(&self) -> RwLockReadGuard<'_, Masters> {

@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use clap::Args;
+use wattlock::Dispatcher;
 use wattlock_fs::Error;
 use wattlock_fs::check::Check;
 use wattlock_fs::content::Contents;
-use wattlock_fs::tree::Tree;
+use wattlock_fs::tree::{Folder, Tree};
+use wattlock_fs::volume::Volume;
 
 use super::access::Keys;
 use super::store;
@@ -21,7 +23,7 @@ use wattlock_shell::text;
 pub struct Command {
     /// The volume's folder
     #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    pub folder: PathBuf,
     #[command(flatten)]
     keys: Keys,
     /// Give new names to what has lost its name, and new records to folders that have lost theirs
@@ -53,13 +55,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     if let Some(what) = &journal {
         say!("damaged: wattlock.journal: {what}; contents are not checked");
     }
-    let (tree, root) = match Tree::open(&command.folder, &volume, crypto) {
-        Err(Error::Damaged(what)) => {
-            say!("damaged: the volume's folder: {what}");
-            return Err(Error::Damaged("the volume's folder: no name in it opens".into()).into());
-        }
-        opened => opened?,
-    };
+    let (tree, root, renewed) = open(command, &volume, crypto)?;
     tree.set_crashed(contents.as_ref().is_some_and(Contents::may_be_torn));
     let check = Check::new(&tree, root, contents.as_ref(), volume.chunk, command.repair);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -70,14 +66,11 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         check.work(&stop, crypto);
     });
     let found = check.found();
-    for line in &found.notes {
-        say!("note: {line}");
-    }
-    for line in &found.repaired {
-        say!("repaired: {line}");
-    }
-    for line in &found.damaged {
-        say!("damaged: {line}");
+    for (what, lines) in [("note", &found.notes), ("repaired", &found.repaired), ("damaged", &found.damaged)]
+    {
+        for line in lines {
+            say!("{what}: {line}");
+        }
     }
     if stop() {
         return Err(wattlock_door::Error::Interrupted.into());
@@ -92,8 +85,28 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     tree.sync_all()?;
     let damaged = found.damaged.len() + locked.len() + usize::from(journal.is_some());
     let (folders, files, bytes) = (found.folders, found.files, text::bytes(found.bytes));
-    say!("{folders} folders, {files} files, {bytes}: {damaged} damaged, {} repaired", found.repaired.len());
-    match (damaged, found.repaired.len()) {
+    let repaired = found.repaired.len() + renewed;
+    say!("{folders} folders, {files} files, {bytes}: {damaged} damaged, {repaired} repaired");
+    verdict(damaged, repaired)
+}
+
+/// The tree; with --repair also one whose own folder has lost its record, and how many records are new.
+fn open(command: &Command, volume: &Volume, crypto: &mut Dispatcher) -> Result<(Tree, Folder, usize)> {
+    match Tree::open(&command.folder, volume, crypto) {
+        Err(Error::Damaged(_)) if command.repair => {
+            let (tree, root) = Tree::open_repaired(&command.folder, volume, crypto)?;
+            say!("repaired: the volume's own folder: its record was lost; it has a new one");
+            Ok((tree, root, 1))
+        }
+        opened => {
+            let (tree, root) = opened?;
+            Ok((tree, root, 0))
+        }
+    }
+}
+
+fn verdict(damaged: usize, repaired: usize) -> Result<()> {
+    match (damaged, repaired) {
         (0, 0) => Ok(()),
         (0, _) => Err(wattlock_door::Code(super::REPAIRED.0).into()),
         (damaged, _) => {

@@ -1,6 +1,6 @@
 //! `wattlock fs key` and `wattlock fs passwd`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use anyhow::Result;
@@ -31,7 +31,7 @@ pub enum Command {
 pub struct Add {
     /// The volume's folder
     #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    pub folder: PathBuf,
     #[command(flatten)]
     keys: Keys,
     /// What the new key is called
@@ -57,7 +57,7 @@ pub struct Add {
 pub struct List {
     /// The volume's folder
     #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    pub folder: PathBuf,
     #[command(flatten)]
     keys: Keys,
 }
@@ -67,7 +67,7 @@ pub struct List {
 pub struct Remove {
     /// The volume's folder
     #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    pub folder: PathBuf,
     /// The name of the key to remove
     #[arg(value_name = "NAME")]
     name: String,
@@ -82,7 +82,7 @@ pub struct Remove {
 pub struct Rotate {
     /// The volume's folder
     #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    pub folder: PathBuf,
     #[command(flatten)]
     keys: Keys,
     #[command(flatten)]
@@ -94,7 +94,7 @@ pub struct Rotate {
 pub struct Passwd {
     /// The volume's folder
     #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    pub folder: PathBuf,
     #[command(flatten)]
     keys: Keys,
     /// Which passphrase; not needed if there is only one
@@ -107,6 +107,18 @@ pub struct Passwd {
     plugins: Plugins,
     #[command(flatten)]
     work: Work,
+}
+
+impl Command {
+    /// The volume's folder.
+    pub fn folder(&self) -> &Path {
+        match self {
+            Command::Add(command) => &command.folder,
+            Command::List(command) => &command.folder,
+            Command::Remove(command) => &command.folder,
+            Command::Rotate(command) => &command.folder,
+        }
+    }
 }
 
 /// Runs the command.

@@ -3,14 +3,20 @@
 pub mod access;
 mod check;
 mod content;
+mod copy;
 mod keys;
+mod report;
+mod rm;
+pub mod world;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use rustix::process::DumpableBehavior;
+use wattlock_door::{Known, exit_of, known};
 use wattlock_files::keys::WORK_FACTOR;
+use wattlock_fs::Error;
 use wattlock_fs::store::FolderStore;
 use wattlock_fs::tree::Tree;
 use wattlock_fs::volume::{self, NameMode, Volume};
@@ -40,7 +46,8 @@ enum Sub {
     Passwd(keys::Passwd),
     Ls(content::Ls),
     Cat(content::Cat),
-    Cp(content::Cp),
+    Cp(copy::Cp),
+    Rm(rm::Rm),
     Check(check::Command),
     Status(mount::Status),
     Set(mount::Set),
@@ -95,22 +102,42 @@ impl Command {
     pub fn cleans_up(&self) -> bool {
         !matches!(self.command, Sub::Status(_) | Sub::Set(_))
     }
+
+    /// The volume's folder, if the command names it.
+    fn folder(&self) -> Option<&Path> {
+        Some(match &self.command {
+            Sub::Init(command) => &command.folder,
+            Sub::Key(command) => command.folder(),
+            Sub::Passwd(command) => &command.folder,
+            Sub::Ls(command) => &command.folder,
+            Sub::Cat(command) => &command.folder,
+            Sub::Cp(command) => &command.folder,
+            Sub::Rm(command) => &command.folder,
+            Sub::Check(command) => &command.folder,
+            Sub::Status(_) | Sub::Set(_) => return None,
+        })
+    }
 }
 
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     hide_memory();
-    match &command.command {
+    let done = match &command.command {
         Sub::Init(command) => init(command, choice),
         Sub::Key(command) => keys::run(command, choice),
         Sub::Passwd(command) => keys::passwd(command, choice),
         Sub::Ls(command) => content::ls(command, choice),
         Sub::Cat(command) => content::cat(command, choice),
-        Sub::Cp(command) => content::cp(command, choice),
+        Sub::Cp(command) => copy::cp(command, choice),
+        Sub::Rm(command) => rm::rm(command, choice),
         Sub::Check(command) => check::run(command, choice),
         Sub::Status(command) => mount::status(command),
         Sub::Set(command) => mount::set(command),
-    }
+    };
+    done.map_err(|error| match command.folder() {
+        Some(folder) => world::located(folder, error),
+        None => error,
+    })
 }
 
 /// Keys are in memory from here on: no core dump, and no other process of this user reads them.
@@ -118,6 +145,19 @@ pub fn hide_memory() {
     if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::debug!(%error, "core dumps stay possible");
     }
+}
+
+/// Asks for as many descriptors as this user may have.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// Whether nothing more can be done after an error: an interrupt, a full disk, a reader that is gone.
+fn ends(error: &anyhow::Error) -> bool {
+    let known: [Known; 3] = [known::<wattlock_door::Error>, known::<wattlock_files::Error>, known::<Error>];
+    exit_of(error.chain(), &known).is_some_and(|exit| matches!(exit.code(), 43 | 44 | 130))
 }
 
 /// The contents of a volume's folder.

@@ -5,6 +5,10 @@
 
 mod daemon;
 mod options;
+pub mod place;
+mod umount;
+
+pub use umount::{Umount, umount};
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,17 +22,17 @@ use clap::{Args, ValueEnum};
 use wattlock::Runtime;
 use wattlock::policy::Settings;
 use wattlock_fs::Error;
+use wattlock_fs::volume::Volume;
 use wattlock_mount::{Engines, Options, Sealed, control};
 
 use crate::fs::access::Keys;
 use crate::fs::hide_memory;
+use crate::fs::world::located;
 use crate::{status as telemetry, text};
 use daemon::Daemon;
+use place::{Mounts, Overlap};
 use wattlock_shell::INTERRUPTED;
 use wattlock_shell::setup::{self, Choice, Goal};
-
-/// How long a mount's process may take to finish after it was unmounted.
-const FINISH: Duration = Duration::from_secs(120);
 
 /// How long a mount waits for the process of the one before, whose files are gone and whose volume is not free yet.
 const ENDING: Duration = Duration::from_secs(30);
@@ -36,13 +40,18 @@ const ENDING: Duration = Duration::from_secs(30);
 /// How often it is looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Fewer open files than this are worth a line.
+const DESCRIPTORS_FEW: u64 = 4096;
+/// What a mount needs for itself.
+const DESCRIPTORS_OWN: u64 = 16;
+
 /// Exit codes of mounting.
 pub const fn exit_codes() -> &'static [(u8, &'static str)] {
     &[
         (87, "mount: no folder to mount at, or what was mounted there is dead"),
         (88, "mount: no FUSE"),
         (89, "mount: the system refused"),
-        (90, "not mounted"),
+        (90, "no volume is mounted there"),
     ]
 }
 
@@ -74,17 +83,6 @@ pub struct Command {
     /// key=NAME, idle=SECONDS, shared, policy=NAME for fstab. As root with allow_other, what users make belongs to them
     #[arg(short, value_name = "OPTION,...", value_delimiter = ',')]
     options: Vec<String>,
-}
-
-/// Unmount a volume
-#[derive(Debug, Args)]
-pub struct Umount {
-    /// Where the volume is mounted
-    #[arg(value_name = "MOUNTPOINT")]
-    mountpoint: PathBuf,
-    /// Take it out of sight even if it is in use; it is served until it is closed
-    #[arg(long)]
-    lazy: bool,
 }
 
 /// Show what a running mount does: requests by operation and size, and what each engine did
@@ -119,11 +117,48 @@ pub fn as_asked(arguments: Vec<OsString>) -> Vec<OsString> {
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     let settled = options::Settled::new(command, choice)?;
     // Before anything is asked for or read.
+    refuse_overlap(command)?;
     wattlock_mount::check(&command.mountpoint).map_err(|error| explained_for(command, error))?;
     if !settled.foreground && !Daemon::is_one() {
         return daemon::start();
     }
-    serve(command, settled)
+    serve(command, settled).map_err(|error| located(&command.volume, error))
+}
+
+/// Refuses a mount whose process would wait for itself, or for that of another volume that waits for it, and one that
+/// hides its own volume.
+fn refuse_overlap(command: &Command) -> Result<(), Error> {
+    let one_line = wattlock_door::one_line;
+    let point = one_line(&command.mountpoint);
+    let volume = one_line(&command.volume);
+    match place::overlap(&command.mountpoint, &command.volume) {
+        Some(Overlap::In) => {
+            let what =
+                format!("{point} is in the volume's own folder, {volume}: mount at a folder outside of it");
+            return Err(Error::Usage(what));
+        }
+        Some(Overlap::Above) => {
+            let what = format!("{point} is above the volume's folder, {volume}: mount at a folder beside it");
+            return Err(Error::Usage(what));
+        }
+        None => {}
+    }
+    // The mount's process makes a socket there before it answers.
+    let sockets = control::path(&command.mountpoint).ok();
+    if let Some(folder) = sockets.as_deref().and_then(Path::parent)
+        && place::overlap(&command.mountpoint, folder).is_some()
+    {
+        let what =
+            format!("{point}: mounts are asked through sockets in {}: mount elsewhere", one_line(folder));
+        return Err(Error::Usage(what));
+    }
+    match Mounts::read().holding(&command.mountpoint) {
+        Some(there) => Err(Error::Usage(format!(
+            "{point} is in the folder of the volume that is mounted at {}: mount at a folder outside of it",
+            one_line(there)
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn serve(command: &Command, settled: options::Settled) -> Result<()> {
@@ -138,22 +173,7 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
     let (_, volume) = settled.keys(&command.keys).open(&path, &runtime)?;
     let locked = lock_memory();
     let daemon = Arc::new(Daemon::new(settled.foreground));
-    let stop = || INTERRUPTED.load(Ordering::SeqCst);
-    let begun = Instant::now();
-    let (sealed, lines) = loop {
-        let engines = Box::new(Chosen(Mutex::new(settled.choice.clone())));
-        match Sealed::open(&path, &volume, runtime.clone(), engines, &stop) {
-            // The process of a mount that umount(8) has just ended still brings things into place.
-            Err(Error::InUse) if !stop() && begun.elapsed() < ENDING && mounted_at(&path).is_none() => {
-                std::thread::sleep(LOOK);
-            }
-            Err(Error::InUse) => match where_mounted(&path) {
-                Some(place) => return Err(refusal(84, &format!("the volume is in use: {place}"))),
-                None => return Err(Error::InUse.into()),
-            },
-            opened => break opened?,
-        }
-    };
+    let (sealed, lines) = open_sealed(&path, &volume, &runtime, &settled.choice)?;
     drop(runtime);
     drop(volume);
     for line in lines {
@@ -179,25 +199,45 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
                  unlimited`, LimitMEMLOCK=infinity in a unit, or `swapoff -a`"
             ));
         }
+        if let Some(line) = few_descriptors() {
+            daemon.log(&line);
+        }
         daemon.ready();
     };
-    wattlock_mount::mount(sealed, &options, ready).map_err(explained)
+    wattlock_mount::mount(sealed, &options, ready).map_err(|error| match error {
+        wattlock_mount::Error::Refused(why) => refusal(89, &refused_at(&command.mountpoint, &why)),
+        error => explained(error),
+    })
+}
+
+/// Opens the volume, once the process of a mount that has just ended gives it back.
+fn open_sealed(
+    path: &Path,
+    volume: &Volume,
+    runtime: &Runtime,
+    choice: &Choice,
+) -> Result<(Sealed, Vec<String>)> {
+    let stop = || INTERRUPTED.load(Ordering::SeqCst);
+    let begun = Instant::now();
+    loop {
+        let engines = Box::new(Chosen(Mutex::new(choice.clone())));
+        match Sealed::open(path, volume, runtime.clone(), engines, &stop) {
+            // The process of a mount that umount(8) has just ended still brings things into place.
+            Err(Error::InUse) if !stop() && begun.elapsed() < ENDING && mounted_at(path).is_none() => {
+                std::thread::sleep(LOOK);
+            }
+            Err(Error::InUse) => match where_mounted(path) {
+                Some(place) => return Err(refusal(84, &format!("the volume is in use: {place}"))),
+                None => return Err(Error::InUse.into()),
+            },
+            opened => return Ok(opened?),
+        }
+    }
 }
 
 /// Where a volume is mounted, if this process sees it.
 fn mounted_at(volume: &Path) -> Option<PathBuf> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let volume = volume.to_string_lossy().replace([',', '\\'], "_");
-    let plain = |text: &str| {
-        let text = text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
-        text.replace("\\134", "\\")
-    };
-    table.lines().filter_map(|line| line.split_once(" - ")).find_map(|(place, what)| {
-        let mut words = what.split(' ');
-        let (kind, source) = (words.next(), words.next().unwrap_or_default());
-        let is_it = kind == Some("fuse.wattlock") && plain(source) == volume;
-        place.split(' ').nth(4).filter(|_| is_it).map(|place| PathBuf::from(plain(place)))
-    })
+    Mounts::read().of_volume(volume)
 }
 
 /// The same for a person, with the process that serves it if this user may know.
@@ -207,6 +247,17 @@ fn where_mounted(volume: &Path) -> Option<String> {
     let process = lines.iter().find_map(|line| line.strip_prefix("process ")?.split(',').next());
     let process = process.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
     Some(format!("already mounted at {}{process}", wattlock_door::one_line(&place)))
+}
+
+/// What a low hard limit of open files means, if it is one: the soft limit is raised to it.
+fn few_descriptors() -> Option<String> {
+    use rustix::process::{Resource, getrlimit};
+    let most = getrlimit(Resource::Nofile).maximum.filter(|most| *most < DESCRIPTORS_FEW)?;
+    Some(format!(
+        "at most some {} files can be open in this mount, by all programs together: the hard limit of open files is {most} \
+         (`ulimit -Hn`, LimitNOFILE= in a unit)",
+        most.saturating_sub(DESCRIPTORS_OWN)
+    ))
 }
 
 /// Whether memory may be written to a swap area.
@@ -256,6 +307,17 @@ fn explained(error: wattlock_mount::Error) -> anyhow::Error {
     refusal(code, &error.to_string())
 }
 
+/// What the system's refusal to mount means.
+fn refused_at(mountpoint: &Path, why: &str) -> String {
+    let help = match why.ends_with("(os error 13)") || why.ends_with("(os error 1)") {
+        true => {
+            ": it takes root, or `fusermount3` (package fuse3), /dev/fuse and a folder of this user's own"
+        }
+        false => "",
+    };
+    format!("mounting at {}: {why}{help}", wattlock_door::one_line(mountpoint))
+}
+
 /// One line, and its exit code.
 fn refusal(code: u8, line: &str) -> anyhow::Error {
     eprintln!("wattlock: {line}");
@@ -292,52 +354,10 @@ impl Engines for Chosen {
     }
 }
 
-/// The mount point as the mount knows it. Of one that hangs, the folder above is asked.
+/// The mount point as the mount knows it.
 fn known_as(mountpoint: &Path) -> PathBuf {
-    let absolute = std::path::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
-    match (absolute.parent().and_then(|parent| parent.canonicalize().ok()), absolute.file_name()) {
-        (Some(parent), Some(name)) => {
-            let path = parent.join(name);
-            let link = std::fs::read_link(&path).is_ok();
-            if link { path.canonicalize().unwrap_or(path) } else { path }
-        }
-        _ => absolute,
-    }
-}
-
-/// Runs `wattlock umount`.
-pub fn umount(command: &Umount) -> Result<()> {
-    let mountpoint = known_as(&command.mountpoint);
-    let socket = control::path(&mountpoint).ok();
-    let alive = control::ask(&mountpoint, "status").is_ok();
-    let unmounted = match command.lazy {
-        true => wattlock_mount::unmount(&mountpoint, true),
-        false => wattlock_mount::unmount_patiently(&mountpoint),
-    };
-    if let Err(error) = unmounted {
-        const EINVAL: i32 = 22;
-        const ENOENT: i32 = 2;
-        let nothing = matches!(error.raw_os_error(), Some(EINVAL | ENOENT))
-            || error.to_string().contains("not found in /etc/mtab");
-        let shown = wattlock_door::one_line(&mountpoint).to_string();
-        return Err(match nothing {
-            true => refusal(90, &format!("{shown}: not mounted")),
-            false if wattlock_mount::is_busy(&error) => {
-                let help = "a program has a file or its working folder there; --lazy takes it out of sight";
-                refusal(89, &format!("{shown}: in use: {help}"))
-            }
-            false => refusal(89, &format!("{shown}: {error}")),
-        });
-    }
-    // The process brings everything into place and gives the volume back, then takes its socket away.
-    let begun = Instant::now();
-    while let (Some(socket), true, false) = (&socket, alive, command.lazy) {
-        if !socket.exists() || begun.elapsed() > FINISH {
-            break;
-        }
-        std::thread::sleep(LOOK);
-    }
-    Ok(())
+    let known = place::pinned(mountpoint).ok().and_then(|pinned| place::path_of(&pinned));
+    known.unwrap_or_else(|| std::path::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned()))
 }
 
 fn ask(mountpoint: &Path, request: &str) -> Result<Vec<String>> {

@@ -5,13 +5,18 @@ mod bench_point;
 mod built;
 mod cli;
 mod counting;
+#[allow(dead_code, reason = "tests of mounts use the rest of it")]
+#[path = "../mount/desk.rs"]
+mod desk;
 mod energy;
 #[path = "../../../wattlock-meter/tests/fake/mod.rs"]
 mod fake;
+mod folder_commands;
 mod fs;
 mod gpu;
 mod gzip;
 mod install;
+mod mount_commands;
 mod nginx;
 mod openssl;
 mod report;

@@ -4,18 +4,24 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use wattlock_core::sync::lock;
 use wattlock_core::{Algorithm, Key};
 use wattlock_door::Crypto;
 
+use super::stored::{LONG, is_ours};
 use super::{Entry, Folder, Tree, inode};
 use crate::Error;
 use crate::beneath;
+use crate::format::HEADER_LEN;
+use crate::names;
 use crate::record::{self, Record};
+use crate::volume::Volume;
 
 /// Folder records that may wait for [`Tree::sync_records`]: each holds two descriptors.
 const UNSYNCED_MAX: usize = 64;
@@ -98,6 +104,55 @@ impl Tree {
         if many { self.sync_records() } else { Ok(()) }
     }
 
+    /// Opens a volume whose own folder has lost its record, and gives it a new one; the damaged one stays beside it.
+    /// Names in the folder do not open with it. The keys decide whether it is the right folder.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Damaged`], and nothing has changed, if the volume's keys open nothing in the folder.
+    pub fn open_repaired(
+        path: &Path,
+        volume: &Volume,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Tree, Folder), Error> {
+        let (tree, root) = Tree::without_record(path, volume, crypto)?;
+        if !tree.is_of_volume(&root, crypto)? {
+            let what =
+                "the volume's own folder: the keys open nothing in it: wattlock.fs may be another volume's";
+            return Err(Error::Damaged(what.into()));
+        }
+        let folder = tree.renew_record(root, crypto)?;
+        Ok((tree, folder))
+    }
+
+    /// Whether something in the folder was sealed with the volume's keys, or nothing is there that could be.
+    fn is_of_volume(&self, folder: &OwnedFd, crypto: &mut impl Crypto) -> Result<bool, Error> {
+        let mut any = false;
+        for name in beneath::names(folder)? {
+            if is_ours(name.as_bytes()) {
+                continue;
+            }
+            let Ok(fd) = beneath::open(folder, &*name, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
+            else {
+                continue;
+            };
+            let kind = rustix::fs::fstat(&fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
+            let mut header = vec![0; HEADER_LEN];
+            let sealed = match kind {
+                Ok(FileType::Directory) => beneath::content(&fd, record::NAME, record::LEN).ok().flatten(),
+                Ok(FileType::RegularFile) => {
+                    File::from(fd).read_exact_at(&mut header, 0).ok().map(|()| header)
+                }
+                _ => None,
+            };
+            let Some(sealed) = sealed else { continue };
+            if record::authenticates(&sealed, &self.masters(), crypto)? {
+                return Ok(true);
+            }
+            any |= names::decode(name.as_bytes()).is_some() || name.as_bytes().starts_with(LONG.as_bytes());
+        }
+        Ok(!any)
+    }
+
     /// Gives a folder whose record does not open a new one, and keeps what was there under another name. Names in the
     /// folder do not open with it.
     pub(crate) fn replace_record(
@@ -107,7 +162,10 @@ impl Tree {
         crypto: &mut impl Crypto,
     ) -> Result<Folder, Error> {
         let fd = beneath::folder(&parent.fd, &*entry.stored);
-        let fd = fd.map_err(|error| Error::io("opening a folder", error))?;
+        self.renew_record(fd.map_err(|error| Error::io("opening a folder", error))?, crypto)
+    }
+
+    fn renew_record(&self, fd: OwnedFd, crypto: &mut impl Crypto) -> Result<Folder, Error> {
         let (inode, kept) = (inode(&fd)?, beneath::temporary("bad")?);
         match rustix::fs::renameat(&fd, record::NAME, &fd, &*kept) {
             Ok(()) | Err(Errno::NOENT) => {}
