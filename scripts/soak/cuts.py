@@ -58,14 +58,16 @@ class Node:
     """A file: its content at the last acknowledged sync, then after each operation since."""
 
     def __init__(self, content=b"", named=0):
-        self.versions, self.named = [content], named
+        self.versions, self.named, self.history = [content], named, []
 
-    def change(self, change):
+    def change(self, change, what=""):
+        self.history.append(what)
         content = bytearray(self.versions[-1])
         change(content)
         self.versions.append(bytes(content))
 
-    def acknowledge(self):
+    def acknowledge(self, by="sync"):
+        self.history.append(by)
         del self.versions[:-1]
 
     def objection(self, found):
@@ -83,7 +85,8 @@ class Node:
                 allowed = {version[place] for version in self.versions if place < len(version)}
                 # What was never acknowledged may be a hole.
                 if found[place] not in allowed and (found[place] or place < sizes[0]):
-                    return f"byte {place} of {len(found)} was never written there, {sizes[0]} bytes were synced"
+                    return (f"byte {place} of {len(found)} is {found[place]}, which was never written there, {sizes[0]} bytes were "
+                            f"synced; {', '.join(filter(None, self.history[-12:]))}")
         return None
 
 
@@ -95,6 +98,7 @@ class Worker(threading.Thread):
         self.root, self.dice, self.cutter = root, dice, cutter
         #: Each state of the names, the folders that the step to it changed, and the first state that may be found.
         self.states, self.touched, self.barrier = [state], [set()], 0
+        self.promised_by = "the volume was mounted"
         self.open, self.done, self.fresh, self.acknowledged, self.wrong = {}, 0, 0, 0, None
 
     # Names.
@@ -121,9 +125,10 @@ class Worker(threading.Thread):
         self.touched.append({os.path.dirname(path) for path in paths})
         return len(self.states) - 1
 
-    def named(self, index):
+    def named(self, index, by):
         """A sync acknowledged all steps up to this one."""
-        self.barrier = max(self.barrier, index)
+        if index > self.barrier:
+            self.barrier, self.promised_by = index, f"{by} was synced"
 
     # Files.
 
@@ -151,15 +156,15 @@ class Worker(threading.Thread):
     def sync(self, file, node, by=os.fsync):
         if PLANT != "file":
             by(file)
-        node.acknowledge()
-        self.named(node.named)
+        node.acknowledge(getattr(by, "__name__", "sync"))
+        self.named(node.named, "a file")
         self.acknowledged += 1
 
     def write(self, file, node, content, at):
         def put(now):
             now.extend(bytes(max(0, at - len(now))))
             now[at:at + len(content)] = content
-        node.change(put)
+        node.change(put, f"written {at}+{len(content)}")
         if os.pwrite(file, content, at) != len(content):
             raise OSError("a short write")
 
@@ -199,14 +204,14 @@ class Worker(threading.Thread):
 
     def truncate(self, file, node, size):
         to = self.dice.choice((0, size // 2, self.dice.randrange(size + 1), self.dice.randrange(LONGEST)))
-        node.change(lambda now: (now.__delitem__(slice(to, None)), now.extend(bytes(to - len(now)))))
+        node.change(lambda now: (now.__delitem__(slice(to, None)), now.extend(bytes(to - len(now)))), f"truncated to {to}")
         os.ftruncate(file, to)
 
     def punch(self, file, node, size):
         if size:
             at = self.dice.randrange(size)
             length = self.dice.randrange(1, size - at + 1)
-            node.change(lambda now: now.__setitem__(slice(at, at + length), bytes(length)))
+            node.change(lambda now: now.__setitem__(slice(at, at + length), bytes(length)), f"punched {at}+{length}")
             calls.punch(file, at, length)
 
     def map(self, file, node, size):
@@ -219,7 +224,7 @@ class Worker(threading.Thread):
                     self.sync(file, node, lambda file: memory.flush())
 
     def write_mapped(self, memory, node, content, at):
-        node.change(lambda now: now.__setitem__(slice(at, at + len(content)), content))
+        node.change(lambda now: now.__setitem__(slice(at, at + len(content)), content), f"mapped {at}+{len(content)}")
         # A page fault of a mount that was killed is SIGBUS, and would end this process: written by a system call.
         with open("/proc/self/mem", "r+b", buffering=0) as own:
             own.seek(address(memory) + at)
@@ -284,7 +289,7 @@ class Worker(threading.Thread):
         try:
             if PLANT != "folder":
                 os.fsync(file)
-            self.named(upto)
+            self.named(upto, f"folder {path[:40]}")
             self.acknowledged += 1
         finally:
             os.close(file)
@@ -338,7 +343,7 @@ class Worker(threading.Thread):
             if not wrong:
                 return []
             best = wrong if best is None or len(wrong) < len(best) else best
-        return best
+        return [*best, f"(names were promised when {self.promised_by})"]
 
 
 def address(memory):
@@ -589,7 +594,7 @@ class Cutter:
                   f"{SHUTDOWNS[how]}{', twice' if twice else ''}, ext4 {options}: {len(workers)} workers, {done} operations, "
                   f"{acknowledged} syncs: {'nothing is lost' if not wrong else f'{len(wrong)} wrong'}", flush=True)
             for one in wrong[:10]:
-                print(f"    {one}", flush=True)
+                print(f"    {re.sub('L{100,}', 'L...', one)}", flush=True)
             self.wrong += bool(wrong)
         self.disk.unmount()
 
@@ -604,6 +609,7 @@ def main():
         print("skipped: cuts: not root")
         return 0
     print(f"cuts: seed {given.seed}", flush=True)
+    calls.own_mounts()
     given.folder.mkdir()
     cutter = Cutter(given.folder, given.seed)
     try:

@@ -76,6 +76,7 @@ class Work:
         if objection:
             raise AssertionError(f"{path} after a failed write: {objection}")
         node.versions = [found]
+        node.history.append(f"a write failed that left {len(found)} bytes")
 
     def put(self, path, content, at=None, flags=os.O_RDWR, sync=True):
         with self.file(path, flags, sync) as (file, node):
@@ -91,9 +92,13 @@ class Work:
 
     # Steps. What needs a path that an earlier step had no room to make is left out (KeyError).
 
-    def create(self, path, size, sync=True, flags=0):
+    def needed(self, path):
+        """The folder of a new name, if there is one."""
         if os.path.dirname(path):
             self.state[os.path.dirname(path)]
+
+    def create(self, path, size, sync=True, flags=0):
+        self.needed(path)
         os.close(os.open(self.at(path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
         self.state[path] = Node()
         self.put(path, self.content(size), 0, os.O_RDWR | flags, sync)
@@ -126,6 +131,8 @@ class Work:
             if at + size <= whole:
                 content = self.content(size)
                 node.change(lambda now: now.__setitem__(slice(at, at + size), content))
+                if os.fstat(file).st_size != whole:
+                    raise AssertionError(f"{path}: {os.fstat(file).st_size} bytes, {whole} were written")
                 with mmap.mmap(file, whole) as memory:
                     memory[at:at + size] = content
                     memory.flush()
@@ -154,15 +161,19 @@ class Work:
         self.state = state
 
     def mkdir(self, path):
+        self.needed(path)
         self.names(os.mkdir, lambda state: state.__setitem__(path, FOLDER), path)
 
     def rmdir(self, path):
         self.names(os.rmdir, lambda state: state.pop(path), path)
 
     def symlink(self, path, target):
+        self.needed(path)
         self.names(lambda at: os.symlink(target, at), lambda state: state.__setitem__(path, target), path)
 
     def link(self, path, to):
+        self.needed(to)
+        self.state[path]
         self.names(os.link, lambda state: state.__setitem__(to, state[path]), path, to)
 
     def rename(self, path, to):
@@ -170,6 +181,7 @@ class Work:
             for one in [one for one in state if one == path or one.startswith(path + "/")]:
                 state[to + one[len(path):]] = state.pop(one)
         self.state[path]
+        self.needed(to)
         self.names(os.rename, move, path, to)
 
     def remove(self, *paths):
@@ -217,7 +229,8 @@ class Work:
         for path in self.state.keys() & found.keys():
             what = self.state[path]
             objection = what.objection(found[path]) if isinstance(what, Node) else what != found[path]
-            wrong += [f"{path} is another: {objection}"] if objection else []
+            history = f" (after {'; '.join(filter(None, what.history[-4:]))})" if isinstance(what, Node) else ""
+            wrong += [f"{path} is another: {objection}{history}"] if objection else []
         return wrong
 
 
@@ -443,6 +456,7 @@ def main():
     if os.geteuid() != 0:
         print("skipped: full: not root")
         return 0
+    calls.own_mounts()
     given.folder.mkdir()
     key = given.folder / "key.txt"
     subprocess.run([WATTLOCK, "keygen", "-o", key], check=True, capture_output=True)
