@@ -375,11 +375,16 @@ class Disk:
         with open(self.image, "wb") as image:
             image.truncate(1 << 30)
         subprocess.run(["mkfs.ext4", "-q", "-F", self.image], check=True)
+        # One device for all cuts: two of one image would have two caches.
+        done = subprocess.run(["losetup", "--find", "--show", self.image], capture_output=True)
+        if done.returncode != 0:
+            raise NotHere(f"no loop device: {last(done.stderr)}")
+        self.device = done.stdout.decode().strip()
 
     def mount(self, options):
-        done = subprocess.run(["mount", "-o", f"loop,{options}", self.image, self.at], capture_output=True)
+        done = subprocess.run(["mount", "-o", options, self.device, self.at], capture_output=True)
         if done.returncode != 0:
-            raise NotHere(f"no ext4 on a loop device: {last(done.stderr)}")
+            raise NotHere(f"no ext4 on {self.device}: {last(done.stderr)}")
         self.top = os.open(self.at, os.O_RDONLY)
 
     def write_some(self):
@@ -487,6 +492,7 @@ class Cutter:
         for at in (self.at, self.disk.at):
             while subprocess.run(["umount", "-l", at], capture_output=True).returncode == 0:
                 pass
+        subprocess.run(["losetup", "-d", self.disk.device], capture_output=True)
 
     def work(self, volume, number, how):
         """Workers that a cut ends."""
@@ -611,14 +617,16 @@ def main():
     print(f"cuts: seed {given.seed}", flush=True)
     calls.own_mounts()
     given.folder.mkdir()
-    cutter = Cutter(given.folder, given.seed)
+    cutter = None
     try:
+        cutter = Cutter(given.folder, given.seed)
         cutter.all(given.cuts)
     except NotHere as error:
         print(f"skipped: cuts: {error}")
         return 0
     finally:
-        cutter.close()
+        if cutter:
+            cutter.close()
     print(f"cuts: {given.cuts} cuts, {cutter.operations} operations, {cutter.acknowledged} acknowledged syncs: "
           f"{cutter.wrong} cuts lost or damaged something, {cutter.left} unfinished names are left over")
     return int(cutter.wrong > 0)

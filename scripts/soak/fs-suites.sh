@@ -267,12 +267,14 @@ part_git() {
     commit() { git -C "$repo" -c user.name=n -c user.email=e -c gc.auto=0 commit -q --allow-empty -m "$1"; }
     commit first
     end=$((SECONDS + ${GIT_SECONDS:-20}))
+    : >"$scratch/git.said"
     (
         reads=0 failed=0
-        while [ $SECONDS -lt $end ]; do
+        while [ $SECONDS -lt $end ] && [ -e "$scratch/git.said" ]; do
             for words in "status --porcelain" "rev-parse --verify HEAD" "log -1 --oneline"; do
                 reads=$((reads + 1))
-                git -C "$repo" $words >/dev/null 2>>"$scratch/git.said" || failed=$((failed + 1))
+                # shellcheck disable=SC2086 # words
+                git --no-optional-locks -C "$repo" $words >/dev/null 2>>"$scratch/git.said" || failed=$((failed + 1))
             done
         done
         echo "$reads $failed" >"$scratch/git.reads"

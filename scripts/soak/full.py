@@ -145,7 +145,10 @@ class Work:
             with open(self.at(path), "rb") as other:
                 done = 0
                 while done < len(source):
-                    done += os.copy_file_range(other.fileno(), file, len(source) - done, done, done)
+                    came = os.copy_file_range(other.fileno(), file, len(source) - done, done, done)
+                    if came == 0:
+                        raise AssertionError(f"{path} ends at {done}, {len(source)} bytes were written")
+                    done += came
 
     def names(self, call, change, *paths):
         """A change of names, which is done or not."""
