@@ -294,6 +294,9 @@ class Worker(threading.Thread):
         file = os.open(self.root, os.O_RDONLY)
         try:
             calls.syncfs(file)
+        except OSError as error:
+            if not self.cutter.cut.is_set():
+                self.wrong = f"before the cut: syncfs: {error}"
         finally:
             os.close(file)
 
