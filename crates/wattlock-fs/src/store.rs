@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{
     AtFlags, Dir, DirEntry, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec,
@@ -166,7 +167,7 @@ impl File for std::fs::File {
     }
 
     fn for_writing(&self) -> io::Result<std::fs::File> {
-        Ok(open_named(&self.try_clone()?.into(), true)?.into())
+        Ok(open_named(&self.try_clone()?.into(), true, true)?.into())
     }
 
     fn is_removed(&self) -> bool {
@@ -207,6 +208,8 @@ pub const JOURNAL: &str = "wattlock.journal";
 /// times for reading.
 pub struct FolderStore {
     root: OwnedFd,
+    /// Whether rights may be given for a moment: not once it is read only.
+    grants: AtomicBool,
 }
 
 impl FolderStore {
@@ -216,7 +219,8 @@ impl FolderStore {
     /// The system's, for a path that is no folder.
     pub fn open(path: &Path) -> io::Result<FolderStore> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        Ok(FolderStore { root: rustix::fs::open(path, flags, Mode::empty())? })
+        let root = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(FolderStore { root, grants: AtomicBool::new(true) })
     }
 
     /// What has the journal's name and is no file (a pipe, a device) is neither waited for nor written.
@@ -240,12 +244,12 @@ impl FolderStore {
 /// Does something that a file's or folder's owner may be refused: the owner may have taken a right from what is not
 /// whole yet (git's objects are read-only, a folder may have any mode). The right is given for that moment.
 fn granted<T>(
-    named: &OwnedFd,
+    (named, grants): (&OwnedFd, bool),
     right: Mode,
     work: impl Fn() -> rustix::io::Result<T>,
 ) -> rustix::io::Result<T> {
     match work() {
-        Err(Errno::ACCESS) => {
+        Err(Errno::ACCESS) if grants => {
             let path = format!("/proc/self/fd/{}", named.as_raw_fd());
             let mode = Mode::from_raw_mode(rustix::fs::fstat(named)?.st_mode);
             // Nobody but the owner may.
@@ -259,14 +263,14 @@ fn granted<T>(
 }
 
 /// Opens a file that a descriptor names.
-fn open_named(named: &OwnedFd, write: bool) -> io::Result<OwnedFd> {
+fn open_named(named: &OwnedFd, write: bool, grants: bool) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", named.as_raw_fd());
     let (flags, right) = match write {
         true => (OFlags::RDWR, Mode::RUSR | Mode::WUSR),
         false => (OFlags::RDONLY, Mode::RUSR),
     };
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    Ok(granted(named, right, || rustix::fs::open(&*path, flags, Mode::empty()))?)
+    Ok(granted((named, grants), right, || rustix::fs::open(&*path, flags, Mode::empty()))?)
 }
 
 /// Whether a descriptor is a file's with this device and inode number. Device numbers may change when a file system
@@ -276,16 +280,29 @@ fn is_inode(file: &OwnedFd, inode: (u64, u64)) -> io::Result<bool> {
     Ok(stat.st_ino == inode.1 && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
+/// The path of an entry.
+fn joined(folder: &[u8], name: &CStr) -> Vec<u8> {
+    match folder.is_empty() {
+        true => name.to_bytes().to_vec(),
+        false => [folder, b"/", name.to_bytes()].concat(),
+    }
+}
+
 /// Opens a folder in a folder, for its entries.
-fn open_entries(parent: &OwnedFd, name: &CStr, device: u64) -> rustix::io::Result<(Rc<OwnedFd>, Dir)> {
+fn open_entries(
+    parent: &OwnedFd,
+    name: &CStr,
+    device: u64,
+    grants: bool,
+) -> rustix::io::Result<(Rc<OwnedFd>, Dir)> {
     let path_only = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let open = || rustix::fs::openat(parent, name, path_only, Mode::empty());
-    let folder = granted(parent, Mode::XUSR, open)?;
+    let folder = granted((parent, grants), Mode::XUSR, open)?;
     // What is mounted here hides what the volume has.
     if rustix::fs::fstat(&folder)?.st_dev != device {
         return Err(Errno::XDEV);
     }
-    let entries = granted(&folder, Mode::RUSR | Mode::XUSR, || {
+    let entries = granted((&folder, grants), Mode::RUSR | Mode::XUSR, || {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         Dir::new(rustix::fs::openat(&folder, c".", flags, Mode::empty())?)
     })?;
@@ -293,16 +310,16 @@ fn open_entries(parent: &OwnedFd, name: &CStr, device: u64) -> rustix::io::Resul
 }
 
 /// Opens an entry as what it is called, and no more.
-fn name_only(folder: &OwnedFd, name: &CStr) -> rustix::io::Result<OwnedFd> {
+fn name_only(folder: &OwnedFd, name: &CStr, grants: bool) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    granted(folder, Mode::XUSR, || rustix::fs::openat(folder, name, flags, Mode::empty()))
+    granted((folder, grants), Mode::XUSR, || rustix::fs::openat(folder, name, flags, Mode::empty()))
 }
 
 /// What an entry is.
-fn kind_of(folder: &OwnedFd, entry: &DirEntry) -> rustix::io::Result<FileType> {
+fn kind_of(folder: &OwnedFd, entry: &DirEntry, grants: bool) -> rustix::io::Result<FileType> {
     match entry.file_type() {
         FileType::Unknown => {
-            let stat = rustix::fs::fstat(name_only(folder, entry.file_name())?)?;
+            let stat = rustix::fs::fstat(name_only(folder, entry.file_name(), grants)?)?;
             Ok(FileType::from_raw_mode(stat.st_mode))
         }
         kind => Ok(kind),
@@ -310,10 +327,15 @@ fn kind_of(folder: &OwnedFd, entry: &DirEntry) -> rustix::io::Result<FileType> {
 }
 
 /// Opens an entry that is a file with this inode.
-fn open_entry(folder: &OwnedFd, name: &CStr, inode: (u64, u64), write: bool) -> io::Result<std::fs::File> {
-    let named = name_only(folder, name)?;
+fn open_entry(
+    folder: &OwnedFd,
+    name: &CStr,
+    inode: (u64, u64),
+    (write, grants): (bool, bool),
+) -> io::Result<std::fs::File> {
+    let named = name_only(folder, name, grants)?;
     match is_inode(&named, inode)? {
-        true => Ok(open_named(&named, write)?.into()),
+        true => Ok(open_named(&named, write, grants)?.into()),
         // Another file has the name by now.
         false => Err(Errno::NOENT.into()),
     }
@@ -333,6 +355,7 @@ impl Store for FolderStore {
     }
 
     fn journal_to_read(&self) -> io::Result<Option<std::fs::File>> {
+        self.grants.store(false, Ordering::SeqCst);
         self.refuse_other_journal()?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = match rustix::fs::openat(&self.root, JOURNAL, flags, Mode::empty()) {
@@ -355,7 +378,7 @@ impl Store for FolderStore {
             return Ok(None);
         }
         let there = Place { inode: (stat.st_dev, stat.st_ino), path: place.path.clone() };
-        match open_named(&found, write) {
+        match open_named(&found, write, self.grants.load(Ordering::SeqCst)) {
             Ok(file) => Ok(Some((there, file.into()))),
             Err(error) if there.inode.1 == place.inode.1 => Err(error),
             Err(_) => Ok(None),
@@ -369,6 +392,7 @@ impl Store for FolderStore {
         wanted: &mut dyn FnMut(u64) -> bool,
         found: &mut dyn FnMut(Place, io::Result<std::fs::File>) -> bool,
     ) {
+        let grants = self.grants.load(Ordering::SeqCst);
         let root = self.root.try_clone();
         let root = root.and_then(|root| Ok((rustix::fs::fstat(&root)?.st_dev, Rc::new(root))));
         let (device, root) = match root {
@@ -381,7 +405,7 @@ impl Store for FolderStore {
         // Folders that wait keep open only the folder that they are in: as many descriptors as the tree is deep.
         let mut waiting = vec![(root, c".".to_owned(), Vec::new())];
         while let Some((parent, name, path)) = waiting.pop() {
-            let (folder, entries) = match open_entries(&parent, &name, device) {
+            let (folder, entries) = match open_entries(&parent, &name, device, grants) {
                 Ok(opened) => opened,
                 Err(error) if found(Place { inode: (device, 0), path }, Err(error.into())) => continue,
                 Err(_) => return,
@@ -400,18 +424,15 @@ impl Store for FolderStore {
                     found(Place { inode: (device, 0), path }, Err(Errno::INTR.into()));
                     return;
                 }
-                let path = match path.is_empty() {
-                    true => name.to_bytes().to_vec(),
-                    false => [&path[..], b"/", name.to_bytes()].concat(),
-                };
+                let path = joined(&path, name);
                 let inode = (device, entry.ino());
-                let file = match kind_of(&folder, &entry) {
+                let file = match kind_of(&folder, &entry, grants) {
                     Ok(FileType::Directory) => {
                         waiting.push((folder.clone(), name.to_owned(), path));
                         continue;
                     }
                     Ok(FileType::RegularFile) if !is_ours(name.to_bytes()) && wanted(inode.1) => {
-                        open_entry(&folder, name, inode, write)
+                        open_entry(&folder, name, inode, (write, grants))
                     }
                     Ok(_) => continue,
                     Err(error) => Err(error.into()),

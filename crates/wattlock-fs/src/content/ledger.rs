@@ -82,6 +82,8 @@ struct Mark {
 pub(crate) struct Over {
     pub(crate) len: u64,
     pub(crate) open_end: bool,
+    /// What followed had not been synced.
+    pub(crate) cut: bool,
     pub(crate) overlay: Overlay,
     /// Where in the journal a new header is.
     pub(crate) header: Option<u64>,
@@ -162,7 +164,7 @@ impl Ledger {
     /// A file that is only read: what a recovery would bring into place, and cut, is in the ledger instead.
     pub(crate) fn read_over(geometry: Geometry, physical: u64, sparse: bool, over: Over) -> Ledger {
         let created = Ledger::created(geometry, false, physical);
-        let Over { len, open_end, overlay, header } = over;
+        let Over { len, open_end, overlay, header, .. } = over;
         Ledger { len, open_end, overlay, header, sparse, committed: len, floor: u64::MAX, ..created }
     }
 

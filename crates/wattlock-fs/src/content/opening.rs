@@ -78,7 +78,9 @@ impl<S: Store> Shared<S> {
         if nothing && !read(&self.unclean).is_empty() {
             // Its header was never durable, so nothing of it was.
             let (key, _) = self.empty_file(0, crypto)?;
-            let over = Over { open_end: true, ..Over::default() };
+            let path = String::from_utf8_lossy(&place.path);
+            lock(&self.lines).push(format!("{path}: 0 bytes are shown; nothing of it had been synced"));
+            let over = Over { open_end: true, cut: true, ..Over::default() };
             let ledger = Ledger::read_over(self.geometry, physical, false, over);
             return self.remember_torn(place.inode, Body::new(place, 0, key, file, ledger));
         }
@@ -93,7 +95,7 @@ impl<S: Store> Shared<S> {
             Some(over) => (over, false),
             None if self.is_unclean(header.id) => {
                 let over = self.over_unknown(&file, &place, &header, &key, crypto)?;
-                let torn = over.open_end || physical != self.geometry.stored_len(over.len);
+                let torn = over.cut;
                 (over, torn)
             }
             None => {

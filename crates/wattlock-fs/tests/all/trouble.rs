@@ -128,6 +128,24 @@ fn a_file_that_was_torn_and_not_opened_says_that_its_length_is_not_known() {
 }
 
 #[test]
+fn a_torn_file_is_read_as_far_as_it_is_whole_and_named() {
+    let mut crypto = crypto();
+    let store = torn(&mut crypto);
+    let before = store.bytes("torn");
+    let contents = Contents::start_to_read(store.clone(), &volume(), &|| false, &mut crypto).unwrap().0;
+    let (file, place) = store.open("torn").unwrap();
+    assert!(!contents.is_sound(place.inode));
+    drop(contents.open(file.clone(), place.clone(), &mut crypto).unwrap());
+    assert!(contents.is_sound(place.inode));
+    assert_eq!(contents.len_of(place.inode, file.len().unwrap()), 2 * 4096);
+    assert!(is_mended(&contents, &store, "torn", &mut crypto));
+    let line = "torn: 8192 bytes are shown; what followed had not been synced";
+    assert_eq!(contents.take_lines(), [line]);
+    assert!(!contents.look_through(true, &|| false, &mut crypto).unwrap());
+    assert!(store.bytes("torn") == before);
+}
+
+#[test]
 fn looking_through_mends_every_file_and_is_remembered() {
     let mut crypto = crypto();
     let store = torn(&mut crypto);

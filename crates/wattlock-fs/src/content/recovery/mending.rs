@@ -66,7 +66,13 @@ impl<S: Store> Shared<S> {
         let stored = file.len().map_err(|error| Error::io("reading a file's length", error))?;
         let (len, open_end) = self.whole(file, key, &lost, stored, crypto)?;
         lost.overlay.cut(self.geometry.tail(len) + 1);
-        Ok(Over { len, open_end, overlay: lost.overlay, header: lost.header })
+        let cut = open_end || lost.overlay.is_empty() && stored != self.geometry.stored_len(len);
+        if cut {
+            let path = String::from_utf8_lossy(&lost.place.path);
+            let line = format!("{path}: {len} bytes are shown; what followed had not been synced");
+            lock(&self.lines).push(line);
+        }
+        Ok(Over { len, open_end, cut, overlay: lost.overlay, header: lost.header })
     }
 
     /// The same of a file that was made in an epoch that did not end well.
