@@ -272,16 +272,22 @@ impl<B: Backing> Inner<B> {
                     }
                     std::thread::yield_now();
                 }
-                Err(error) if is_full(&error) && !room && self.make_room() => room = true,
+                Err(error) if is_full(&error) && !room => {
+                    self.make_room();
+                    room = true;
+                }
                 done => return done,
             }
         }
         Err(errno(Errno::STALE))
     }
 
-    /// Closes what is open for the sake of speed or of inodes without a name; whether that was anything.
-    pub fn make_room(&self) -> bool {
-        self.table.let_all_go() + self.folders.forget_all() > 0
+    /// Closes what is open for the sake of speed, of inodes without a name, or of records that wait to be synced.
+    pub fn make_room(&self) {
+        self.table.let_all_go();
+        self.folders.forget_all();
+        // What fails here fails again, and is told then.
+        drop(self.backing.sync_records());
     }
 
     /// Says, at times, that no descriptor is left, and what helps.

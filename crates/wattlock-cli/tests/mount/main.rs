@@ -16,6 +16,7 @@ mod damage;
 mod desk;
 mod full;
 mod ledger;
+mod limits;
 mod mistakes;
 mod model;
 mod owners;

@@ -185,7 +185,8 @@ impl<B: Backing> Inner<B> {
             let mode = self.masked(&dir, mode, umask);
             let caller = Inner::<B>::caller(request);
             let made = match self.create(parent, &dir, &entry, (mode, caller), thread) {
-                Err(error) if is_full(&error) && self.make_room() => {
+                Err(error) if is_full(&error) => {
+                    self.make_room();
                     self.create(parent, &dir, &entry, (mode, caller), thread)
                 }
                 made => made,
