@@ -22,12 +22,8 @@ pub enum Overlap {
 /// where it would be made.
 pub fn overlap(place: &Path, volume: &Path) -> Option<Overlap> {
     let volume = volume.canonicalize().ok()?;
-    let there = place.canonicalize();
-    let exists = there.is_ok();
-    let place = there.ok().or_else(|| {
-        let absolute = std::path::absolute(place).ok()?;
-        absolute.ancestors().find_map(|above| above.canonicalize().ok())
-    })?;
+    let exists = place.canonicalize().is_ok();
+    let place = nearest(place)?;
     // A dead mount says nothing of itself.
     let inode = |path: &Path| path.symlink_metadata().ok().map(|stat| (stat.dev(), stat.ino()));
     let among = |inode_of: Option<(u64, u64)>, path: &Path| {
@@ -44,6 +40,18 @@ pub fn overlap(place: &Path, volume: &Path) -> Option<Overlap> {
         return Some(Overlap::In);
     }
     (exists && (among(inode(&place), &volume) || bound.1)).then_some(Overlap::Above)
+}
+
+/// Whether a place is in the folder of some volume.
+pub fn is_in_a_volume(place: &Path) -> bool {
+    let holds = |above: &Path| above.join(wattlock_fs::volume::FILE).symlink_metadata().is_ok();
+    nearest(place).is_some_and(|place| place.ancestors().any(holds))
+}
+
+/// The path of a place without links, or of the folder above it that exists.
+fn nearest(place: &Path) -> Option<PathBuf> {
+    let absolute = std::path::absolute(place).ok()?;
+    place.canonicalize().ok().or_else(|| absolute.ancestors().find_map(|above| above.canonicalize().ok()))
 }
 
 /// One mount of the system's table.
@@ -201,5 +209,8 @@ mod tests {
             assert_eq!(to_volume(place), None, "{place}");
         }
         assert_eq!(overlap(&at("beside"), &at("none")), None);
+        std::fs::write(at("top/vol/wattlock.fs"), "").unwrap();
+        assert!(is_in_a_volume(&at("link/new")) && is_in_a_volume(&at("top/vol")));
+        assert!(!is_in_a_volume(&at("top")) && !is_in_a_volume(&at("beside/new")));
     }
 }

@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use wattlock_fs::Error;
 use wattlock_mount::attributes as system;
 
-use super::super::report::Report;
-use super::super::world::about;
 use super::Copier;
 use super::side::{Attributes, LISTS, Seen, Side, by_descriptor};
+use crate::fs::report::Report;
+use crate::fs::world::about;
 
 /// All attributes of what a descriptor names, in clear. One that is damaged is told and left out.
 pub fn attributes(

@@ -15,8 +15,8 @@ use wattlock_fs::content::Content;
 use wattlock_fs::store::{FolderStore, Place};
 use wattlock_fs::tree::Entry;
 
-use super::super::world::{Inner, World, about, parts, status};
 use super::side::{Seen, Side};
+use crate::fs::world::{Inner, World, about, parts, status};
 
 impl World {
     fn entry(&mut self, dir: &Inner, name: &[u8]) -> Result<Entry, Error> {

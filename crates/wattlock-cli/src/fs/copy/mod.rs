@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
 use wattlock_door::one_line;
 use wattlock_fs::Error;
 use zeroize::Zeroizing;
@@ -59,9 +60,9 @@ pub struct Cp {
 pub fn cp(command: &Cp, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     let Some((to, from)) = command.paths.split_last() else { return Ok(()) };
-    if !command.into && place::overlap(to, &command.folder) == Some(place::Overlap::In) {
-        let what =
-            format!("{} is in the volume's own folder: files in clear do not belong there", one_line(to));
+    let own = || place::overlap(to, &command.folder) == Some(place::Overlap::In);
+    if !command.into && (place::is_in_a_volume(to) || own()) {
+        let what = format!("{} is in a volume's folder: files in clear do not belong there", one_line(to));
         return Err(Error::Usage(what).into());
     }
     // Folders stay open as deep as they are copied.
@@ -235,7 +236,7 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
         let inside = self.from.enter(&from.dir, &from.name).map_err(|error| about(&from.path, error))?;
         match there.map(|there| there.kind) {
             Some(FileType::Directory) => {}
-            Some(_) => return Err(exists(&to.path)),
+            Some(_) => return Err(about(&to.path, Error::io("making a folder", Errno::NOTDIR))),
             None => self.to.make_folder(&to.dir, &to.name).map_err(|error| about(&to.path, error))?,
         }
         let target = self.to.enter(&to.dir, &to.name).map_err(|error| about(&to.path, error))?;

@@ -13,8 +13,8 @@ use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, SeekFr
 use rustix::io::Errno;
 use wattlock_fs::Error;
 
-use super::super::world::{about, stop};
 use super::side::{Seen, Side};
+use crate::fs::world::{about, stop};
 
 /// Files outside of the volume.
 pub struct Outside {
