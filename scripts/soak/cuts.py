@@ -35,6 +35,7 @@ import mmap
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -631,6 +632,7 @@ def main():
         return 0
     print(f"cuts: seed {given.seed}", flush=True)
     calls.own_mounts()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     given.folder.mkdir()
     cutter = None
     try:
