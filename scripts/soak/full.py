@@ -26,6 +26,7 @@ import mmap
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -492,6 +493,7 @@ def main():
         print("skipped: full: not root")
         return 0
     calls.own_mounts()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     given.folder.mkdir()
     key = given.folder / "key.txt"
     subprocess.run([WATTLOCK, "keygen", "-o", key], check=True, capture_output=True)
