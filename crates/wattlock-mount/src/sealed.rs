@@ -49,6 +49,13 @@ pub struct Sealed {
     longest: u64,
 }
 
+/// The inode of a regular file that a name means now.
+fn file_at((folder, entry): (&Folder, &Entry)) -> Option<(u64, u64)> {
+    let stat = rustix::fs::statat(folder.fd(), &*entry.stored, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    file.then_some((stat.st_dev, stat.st_ino))
+}
+
 /// A file's content, and when it was written to.
 pub struct SealedContent {
     content: Arc<Content<FolderStore>>,
@@ -56,7 +63,8 @@ pub struct SealedContent {
 }
 
 impl Sealed {
-    /// Opens a volume's folder. The lines are for the log: what an earlier run did not finish, and was mended.
+    /// Opens a volume's folder. The lines are for the log: what an earlier run did not finish, and was mended. With
+    /// `read_only` nothing is written and nothing mended ([`Contents::start_to_read`]).
     ///
     /// # Errors
     /// [`Error::InUse`] if it is mounted; [`Error::Damaged`]; [`Error::Io`]; [`wattlock_door::Error::Interrupted`] if
@@ -64,23 +72,24 @@ impl Sealed {
     pub fn open(
         path: &Path,
         volume: &Volume,
-        runtime: Runtime,
-        engines: Box<dyn Engines>,
+        (runtime, engines): (Runtime, Box<dyn Engines>),
+        read_only: bool,
         stop: &dyn Fn() -> bool,
     ) -> Result<(Sealed, Vec<String>)> {
         let mut dispatcher = runtime.dispatcher();
         let store =
             FolderStore::open(path).map_err(|error| Error::io("opening the volume's folder", error))?;
         // First: it takes the lock.
-        let (contents, recovered) =
-            Contents::start_until(store, volume, stop, &mut dispatcher).map_err(|error| {
-                match error.errno() {
-                    errno if errno == Errno::WOULDBLOCK.raw_os_error() => Error::InUse,
-                    _ => error,
-                }
-            })?;
+        let started = match read_only {
+            true => Contents::start_to_read(store, volume, stop, &mut dispatcher),
+            false => Contents::start_until(store, volume, stop, &mut dispatcher),
+        };
+        let (contents, recovered) = started.map_err(|error| match error.errno() {
+            errno if errno == Errno::WOULDBLOCK.raw_os_error() => Error::InUse,
+            _ => error,
+        })?;
         let (tree, root) = Tree::open(path, volume, &mut dispatcher)?;
-        tree.set_crashed(contents.may_be_torn());
+        tree.set_crashed(contents.may_be_torn() && !read_only);
         let (root, done) = (Mutex::new(Some(root)), Done::default());
         let longest = contents.len_of((0, 0), longest_file(path));
         let sealed = Sealed { tree, root, contents, engines, runtime, done, longest };
@@ -115,12 +124,7 @@ impl Sealed {
         if !self.contents.may_be_torn() {
             return work();
         }
-        let inode = |(folder, entry): &(&Folder, &Entry)| {
-            let stat = rustix::fs::statat(folder.fd(), &*entry.stored, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-            file.then_some((stat.st_dev, stat.st_ino))
-        };
-        let inodes: Vec<_> = entries.iter().map(inode).collect();
+        let inodes: Vec<_> = entries.iter().copied().map(file_at).collect();
         self.contents.while_moving(&inodes, work)
     }
 }
@@ -264,11 +268,18 @@ impl Backing for Sealed {
         // In an exchange both move.
         let both = [from, to];
         let moved = if flags.contains(RenameFlags::EXCHANGE) { &both[..] } else { &both[..1] };
-        self.while_moving(moved, || self.tree.rename(from, to, flags))
+        // Known by its name only until then.
+        let replaced = if flags.contains(RenameFlags::EXCHANGE) { None } else { file_at(to) };
+        self.while_moving(moved, || self.tree.rename(from, to, flags))?;
+        replaced.into_iter().for_each(|inode| self.contents.removed(inode));
+        Ok(())
     }
 
     fn remove(&self, folder: &Folder, entry: &Entry, folder_itself: bool) -> Result<()> {
-        self.tree.remove(folder, entry, folder_itself)
+        let removed = if folder_itself { None } else { file_at((folder, entry)) };
+        self.tree.remove(folder, entry, folder_itself)?;
+        removed.into_iter().for_each(|inode| self.contents.removed(inode));
+        Ok(())
     }
 
     fn sync_records(&self) -> Result<()> {
@@ -415,6 +426,9 @@ impl Backing for Sealed {
     }
 
     fn checkpoint(&self, thread: &mut Dispatcher) -> Result<()> {
+        if self.contents.is_read_only() {
+            return Ok(());
+        }
         self.tree.sync_records()?;
         self.contents.checkpoint(thread)
     }

@@ -38,7 +38,11 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     let stop = || INTERRUPTED.load(Ordering::SeqCst);
     let crypto = &mut runtime.dispatcher();
     let store = store(&command.folder)?;
-    let (contents, journal) = match Contents::start_until(store, &volume, &stop, crypto) {
+    let started = match command.repair {
+        true => Contents::start_until(store, &volume, &stop, crypto),
+        false => Contents::start_to_read(store, &volume, &stop, crypto),
+    };
+    let (contents, journal) = match started {
         Ok((contents, recovered)) => {
             for line in recovered.lines {
                 say!("recovered: {line}");
@@ -56,7 +60,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         say!("damaged: wattlock.journal: {what}; contents are not checked");
     }
     let (tree, root, renewed) = open(command, &volume, crypto)?;
-    tree.set_crashed(contents.as_ref().is_some_and(Contents::may_be_torn));
+    tree.set_crashed(command.repair && contents.as_ref().is_some_and(Contents::may_be_torn));
     let check = Check::new(&tree, root, contents.as_ref(), volume.chunk, command.repair);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -75,14 +79,16 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     if stop() {
         return Err(wattlock_door::Error::Interrupted.into());
     }
-    if let Some(contents) = &contents {
+    if let Some(contents) = contents.as_ref().filter(|_| command.repair) {
         contents.look_through(true, &stop, crypto)?;
         for line in contents.take_lines() {
             say!("note: {line}");
         }
         contents.checkpoint(crypto)?;
     }
-    tree.sync_all()?;
+    if command.repair {
+        tree.sync_all()?;
+    }
     let damaged = found.damaged.len() + locked.len() + usize::from(journal.is_some());
     let (folders, files, bytes) = (found.folders, found.files, text::bytes(found.bytes));
     let repaired = found.repaired.len() + renewed;

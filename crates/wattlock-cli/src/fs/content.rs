@@ -109,7 +109,7 @@ fn line(world: &mut World, inside: &Inner, entry: &Entry, name: &[u8], long: boo
 pub fn cat(command: &Cat, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     let mut world = World::open(&command.keys, &command.folder, &runtime)?;
-    world.contents()?;
+    world.contents(false)?;
     let mut out = std::io::stdout().lock();
     for path in &command.paths {
         let opened = world.spot(path).and_then(|spot| match &spot.entry {

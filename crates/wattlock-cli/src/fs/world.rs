@@ -114,19 +114,26 @@ impl World {
         Ok(World { volume, tree, root, crypto, path: path.to_owned(), contents: None })
     }
 
-    /// The contents: the journal's lock keeps mounts away, and what it holds is brought into place.
-    pub fn contents(&mut self) -> Result<(), Error> {
-        let (contents, recovered) =
-            Contents::start_until(store(&self.path)?, &self.volume, &stop, &mut self.crypto)?;
+    /// The contents: the journal's lock keeps mounts away. What it holds is brought into place if something is to be
+    /// written, and else read over the files.
+    pub fn contents(&mut self, write: bool) -> Result<(), Error> {
+        let (store, volume, crypto) = (store(&self.path)?, &self.volume, &mut self.crypto);
+        let (contents, recovered) = match write {
+            true => Contents::start_until(store, volume, &stop, crypto)?,
+            false => Contents::start_to_read(store, volume, &stop, crypto)?,
+        };
         for line in recovered.lines {
             eprintln!("wattlock: {line}");
         }
-        self.tree.set_crashed(contents.may_be_torn());
+        self.tree.set_crashed(contents.may_be_torn() && write);
         self.contents = Some(contents);
         Ok(())
     }
 
     pub fn finish(&mut self) -> Result<(), Error> {
+        if self.contents.as_ref().is_some_and(Contents::is_read_only) {
+            return Ok(());
+        }
         self.tree.sync_records()?;
         match &self.contents {
             Some(contents) => contents.checkpoint(&mut self.crypto),

@@ -57,7 +57,7 @@ fn volume() -> Volume {
 }
 
 fn open(folder: &Path, volume: &Volume, runtime: Runtime) -> Sealed {
-    Sealed::open(folder, volume, runtime, Box::new(Plain), &|| false).unwrap().0
+    Sealed::open(folder, volume, (runtime, Box::new(Plain)), false, &|| false).unwrap().0
 }
 
 fn file(sealed: &Sealed, folder: &Path, name: &str, crypto: &mut Dispatcher) -> SealedContent {
