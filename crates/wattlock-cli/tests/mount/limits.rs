@@ -51,5 +51,8 @@ fn more_open_files_than_descriptors_are_one_line_that_says_what_helps() {
     assert!(server.wait().unwrap().success());
     let said = read_to_string(server.stderr.take().unwrap()).unwrap();
     let lines: Vec<&str> = said.lines().filter(|line| line.contains("files are open")).collect();
-    assert!(lines.len() == 1 && lines[0].contains("256 descriptors") && lines[0].contains("LimitNOFILE="), "{said}");
+    assert!(
+        lines.len() == 1 && lines[0].contains("256 descriptors") && lines[0].contains("LimitNOFILE="),
+        "{said}"
+    );
 }
