@@ -207,7 +207,7 @@ pub fn mount<B: Backing>(
         .spawn(move || keeper.run(ready))
         .map_err(refused)?;
     let mender = mend(&inner, &ended);
-    let served = session.run();
+    let served = serve(session);
     ended.store(true, Ordering::SeqCst);
     lock(&inner.later).take();
     let _ = keeper.join();
@@ -220,6 +220,18 @@ pub fn mount<B: Backing>(
     drop(control);
     served.map_err(refused)?;
     Ok(last?)
+}
+
+/// Serves until the mount is gone. At a session's end fuser 0.18.0 unmounts whatever is mounted at the path by then, as its
+/// test of whether its own mount is there still is the wrong way round: it is kept from that.
+fn serve<B: Backing>(session: Session<Door<B>>) -> io::Result<()> {
+    let mut served = session.spawn()?;
+    let thread = std::mem::replace(&mut served.guard, std::thread::spawn(|| Ok(())));
+    let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount panicked")));
+    if ended.is_ok() {
+        std::mem::forget(served);
+    }
+    ended
 }
 
 fn refused(error: io::Error) -> Error {
@@ -297,8 +309,8 @@ struct Keeper<B: Backing> {
 impl<B: Backing> Keeper<B> {
     fn run(self, ready: impl FnOnce()) {
         // Asking the mounted folder itself would be a request, and until it is answered an unmount would fail.
-        let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-        if let Some(device) = device_at(&table, &self.mountpoint) {
+        let own = device_on_top(&self.mountpoint);
+        if let Some(device) = &own {
             // Only root may; without it the kernel reads 128 KiB ahead.
             let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), READ_AHEAD_KIB);
         }
@@ -325,17 +337,25 @@ impl<B: Backing> Keeper<B> {
                 }
             }
             if (self.stop)() {
-                self.unmount(true);
+                self.unmount(&own, true);
             }
             let unused = self.inner.files.len() + self.inner.dirs.len() == 0;
-            if unused && self.idle.is_some_and(|idle| asked.elapsed() >= idle) && !self.unmount(false) {
+            if unused && self.idle.is_some_and(|idle| asked.elapsed() >= idle) && !self.unmount(&own, false) {
                 asked = Instant::now();
             }
         }
     }
 
     /// Unmounts; if it is in use and `anyway`, takes it out of sight and goes on until it is not.
-    fn unmount(&self, anyway: bool) -> bool {
+    fn unmount(&self, own: &Option<String>, anyway: bool) -> bool {
+        if *own != device_on_top(&self.mountpoint) {
+            if anyway {
+                let line =
+                    "something else is mounted over it: unmounted by nobody, and served until that is gone";
+                (self.inner.behaviour.log)(line);
+            }
+            return false;
+        }
         if unmount(&self.mountpoint, false).is_ok() {
             return true;
         }
@@ -345,6 +365,11 @@ impl<B: Backing> Keeper<B> {
         }
         anyway
     }
+}
+
+/// The device, `major:minor`, of what is on top at a place.
+fn device_on_top(mountpoint: &Path) -> Option<String> {
+    device_at(&std::fs::read("/proc/self/mountinfo").unwrap_or_default(), mountpoint)
 }
 
 /// The device, `major:minor`, that is mounted last at a place, by the system's table (`proc_pid_mountinfo(5)`).
