@@ -20,6 +20,7 @@ use crate::counters::Counters;
 use crate::folders::{Dir, Folders};
 use crate::handles::Handles;
 use crate::table::{ROOT, Table};
+use crate::unsynced::Renamed;
 use wattlock_core::sync::lock;
 
 /// How often something that a rename moved away is looked for again.
@@ -105,6 +106,8 @@ pub(crate) struct Inner<B: Backing> {
     moving: AtomicUsize,
     moved: AtomicU64,
     pub descriptors: Descriptors,
+    /// Files whose names may not be durable.
+    pub renamed: Renamed,
     said: Mutex<String>,
     /// When it was said that no descriptor is left.
     full: Mutex<Option<Instant>>,
@@ -169,6 +172,7 @@ impl<B: Backing> Door<B> {
             moving: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
             descriptors,
+            renamed: Renamed::default(),
             said: Mutex::default(),
             full: Mutex::default(),
             later: Mutex::default(),

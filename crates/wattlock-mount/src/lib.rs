@@ -23,6 +23,7 @@ mod requests;
 mod sealed;
 pub mod storage;
 mod table;
+mod unsynced;
 
 pub use backing::{Backing, Result};
 pub use counters::{Counters, Op};

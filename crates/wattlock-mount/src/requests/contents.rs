@@ -291,7 +291,16 @@ impl<B: Backing> Inner<B> {
         let file = self.files.get(handle).ok_or_else(|| errno(Errno::BADF))?;
         self.backing.sync_records()?;
         let content = &file.opened.content;
-        self.on_thread(|thread, _| self.backing.sync(content, thread))?;
+        let renamed = self.renamed.take(file.number);
+        let synced = self.on_thread(|thread, _| self.backing.sync(content, thread));
+        let synced = match self.table.parent(file.number).filter(|_| renamed) {
+            Some(parent) => synced.and_then(|()| self.sync_folder(parent)),
+            None => synced,
+        };
+        if renamed && synced.is_err() {
+            self.has_new_name(file.number);
+        }
+        synced?;
         self.table.set_base(file.number, self.backing.len(content));
         Ok(())
     }

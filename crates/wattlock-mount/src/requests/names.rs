@@ -130,6 +130,11 @@ impl<B: Backing> Inner<B> {
         })
     }
 
+    /// A file has a name that is not durable yet: the next sync of the file makes it so.
+    pub(super) fn has_new_name(&self, number: u64) {
+        self.renamed.add(number, || rustix::fs::syncfs(self.backing.fd(&self.root.folder)).is_ok());
+    }
+
     /// The number of what has a name.
     fn number_at(&self, dir: &Dir<B::Folder>, entry: &Entry) -> Result<Option<u64>> {
         match self.stat_in(dir, &entry.stored) {
@@ -149,6 +154,9 @@ impl<B: Backing> Inner<B> {
     ) -> Result<()> {
         let new = self.table.name_added(number, to.0, to.1);
         let done = work();
+        if done.is_ok() {
+            self.has_new_name(number);
+        }
         match (&done, from == to) {
             (_, true) => {}
             (Ok(()), _) => self.table.name_gone(number, from.0, from.1),
@@ -168,7 +176,9 @@ impl<B: Backing> Inner<B> {
             };
             self.with_path(&spot, |path| {
                 self.backing.hard_link((inode(&stat), path), (&dir.folder, entry)).map_err(lost)
-            })
+            })?;
+            self.has_new_name(number);
+            Ok(())
         })
     }
 
