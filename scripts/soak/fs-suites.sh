@@ -7,6 +7,7 @@
 #   model       random operations beside an ordinary folder: MODEL_STEPS=20000 in each of nine runs
 #   replace     files that are replaced, removed and moved beside four programs: REPLACE_OPERATIONS=500000 in each of
 #               eight mounts, and git's readers beside a hundredth as many commits
+#   owners      what an owner does to folders of all 512 modes, and in them, beside an ordinary folder
 #   fsx         the fsx of cargo (FSX names one that is there): FSX_MINUTES=10, every chunk size, with kills in between
 #   kills       WATTLOCK_KILLS=1000 kills in mid-write, every acknowledged byte remembered outside
 #   cards       WATTLOCK_CARD_SECONDS=300 on an emulated card with every fault, another policy each second
@@ -86,6 +87,7 @@ part_model() { WATTLOCK_MODEL_STEPS=${MODEL_STEPS:-20000} mount_tests random_ope
 part_replace() {
     WATTLOCK_REPLACE_OPERATIONS=${REPLACE_OPERATIONS:-500000} mount_tests nothing_fails_beside gits_readers
 }
+part_owners() { WATTLOCK_MODES=1 mount_tests owners; }
 part_kills() { WATTLOCK_KILLS=${WATTLOCK_KILLS:-1000} mount_tests what_was_acknowledged_survives; }
 part_cards() { WATTLOCK_CARD_SECONDS=${WATTLOCK_CARD_SECONDS:-300} mount_tests a_faulty_card; }
 
@@ -463,7 +465,7 @@ SH
 [ -x "$WATTLOCK" ] || fail "$WATTLOCK is not there: make build"
 "$WATTLOCK" keygen -o "$key" >/dev/null 2>&1
 recipient=$(sed -n 's/^# public key: //p' "$key")
-[ $# -gt 0 ] || set -- model replace fsx kills cards cuts full postgres sqlite git restic build million pjdfstest xfstests
+[ $# -gt 0 ] || set -- model replace owners fsx kills cards cuts full postgres sqlite git restic build million pjdfstest xfstests
 for part in "$@"; do
     declare -F "part_$part" >/dev/null || fail "no part $part"
 done
