@@ -296,9 +296,10 @@ impl<S: Store> Contents<S> {
         read(&self.shared.unclean).is_empty() || lock(&self.shared.sound).contains(&inode)
     }
 
-    /// Whether files may be torn that were not opened since an unclean end.
+    /// Whether files may be torn that were not opened since an unclean end, and are to be mended. A volume that is open
+    /// for reading mends none.
     pub fn may_be_torn(&self) -> bool {
-        !read(&self.shared.unclean).is_empty()
+        !self.shared.read_only && !read(&self.shared.unclean).is_empty()
     }
 
     /// Opens every file once and so mends what is torn, after which there is nothing more to look for. `stop` is asked
@@ -316,7 +317,7 @@ impl<S: Store> Contents<S> {
     ) -> Result<bool, Error> {
         let shared = &self.shared;
         if shared.read_only {
-            return Ok(false);
+            return Ok(true);
         }
         let done = !self.may_be_torn() || shared.look_through(alone, stop, crypto)?;
         if done && self.may_be_torn() {

@@ -16,6 +16,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::grant::Grant;
 use crate::tree::is_ours;
 
 /// One backing file. Shared by threads.
@@ -250,12 +251,10 @@ fn granted<T>(
 ) -> rustix::io::Result<T> {
     match work() {
         Err(Errno::ACCESS) if grants => {
-            let path = format!("/proc/self/fd/{}", named.as_raw_fd());
-            let mode = Mode::from_raw_mode(rustix::fs::fstat(named)?.st_mode);
             // Nobody but the owner may.
-            rustix::fs::chmod(&*path, mode | right).map_err(|_| Errno::ACCESS)?;
+            let grant = Grant::give(named, right).ok_or(Errno::ACCESS)?;
             let done = work();
-            rustix::fs::chmod(&*path, mode)?;
+            grant.end()?;
             done
         }
         done => done,

@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, RwLock, RwLockReadGuard};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use wattlock_core::sync::{lock, read, write};
 use wattlock_core::{Algorithm, Key};
 use wattlock_door::Crypto;
@@ -62,8 +63,8 @@ pub struct Tree {
     notes: Mutex<Vec<String>>,
     /// A crash may have left records of no bytes.
     crashed: AtomicBool,
-    /// Held while a folder's owner is given rights on it.
-    granting: Mutex<()>,
+    /// Nothing is written.
+    read_only: bool,
 }
 
 /// Stored names by folder and shown name.
@@ -130,22 +131,41 @@ impl Tree {
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`] for the root's folder record.
     pub fn open(path: &Path, volume: &Volume, crypto: &mut impl Crypto) -> Result<(Tree, Folder), Error> {
-        let (tree, root) = Tree::without_record(path, volume, crypto)?;
-        let folder = tree.keyed(root, crypto).map_err(|error| match error {
+        Tree::without_record(path, volume, false, crypto)?.opened(crypto)
+    }
+
+    /// As [`Tree::open`], for reading. Nothing is written: a folder whose record a crash left without bytes is shown as
+    /// empty, one that its owner closed stays closed, and whatever would write fails with `EROFS`.
+    ///
+    /// # Errors
+    /// As [`Tree::open`].
+    pub fn open_to_read(
+        path: &Path,
+        volume: &Volume,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Tree, Folder), Error> {
+        Tree::without_record(path, volume, true, crypto)?.opened(crypto)
+    }
+
+    /// The tree, and its own folder with its key.
+    fn opened(self, crypto: &mut impl Crypto) -> Result<(Tree, Folder), Error> {
+        let root = self.root.try_clone().map_err(failed_io)?;
+        let folder = self.keyed(root, crypto).map_err(|error| match error {
             Error::Damaged(what) => Error::Damaged(format!(
                 "the volume's own folder: {what}; `wattlock fs check --repair` gives it a new one"
             )),
             error => error,
         })?;
-        Ok((tree, folder))
+        Ok((self, folder))
     }
 
-    /// The tree, and the volume's folder, whose record was not looked at.
+    /// The tree; its own folder's record was not looked at.
     fn without_record(
         path: &Path,
         volume: &Volume,
+        read_only: bool,
         crypto: &mut impl Crypto,
-    ) -> Result<(Tree, OwnedFd), Error> {
+    ) -> Result<Tree, Error> {
         let failed = |error| Error::io("opening the volume's folder", error);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
@@ -153,7 +173,7 @@ impl Tree {
             NameMode::Deterministic => Some(names::lasting(volume, "names", crypto)?),
             _ => None,
         };
-        let tree = Tree {
+        Ok(Tree {
             mode: volume.names,
             masters: RwLock::new(Masters::new(volume, crypto)?),
             names,
@@ -163,10 +183,17 @@ impl Tree {
             copies: Mutex::default(),
             notes: Mutex::default(),
             crashed: AtomicBool::new(false),
-            granting: Mutex::default(),
-            root: root.try_clone().map_err(failed_io)?,
-        };
-        Ok((tree, root))
+            read_only,
+            root,
+        })
+    }
+
+    /// Fails in a tree that was opened for reading.
+    pub(crate) fn may_write(&self) -> Result<(), Error> {
+        match self.read_only {
+            true => Err(Error::io("changing a volume that is open for reading", Errno::ROFS)),
+            false => Ok(()),
+        }
     }
 
     fn masters(&self) -> RwLockReadGuard<'_, Masters> {
@@ -185,17 +212,21 @@ impl Tree {
     }
 
     /// Says whether a crash may have left folders whose records have no bytes: as long as contents may be torn
-    /// ([`crate::content::Contents::may_be_torn`]), since a file in such a folder is one of those.
+    /// ([`crate::content::Contents::may_be_torn`]), since a file in such a folder is one of those. In a
+    /// tree that is open for reading it has no effect.
     pub fn set_crashed(&self, crashed: bool) {
-        self.crashed.store(crashed, Ordering::SeqCst);
+        self.crashed.store(crashed && !self.read_only, Ordering::SeqCst);
     }
 
     /// Opens every folder once, and so gives those that a crash left without a record a new one, until `stop` says so.
-    /// What does not open for another reason stays so.
+    /// What does not open for another reason stays so. A tree that is open for reading has nothing to look for.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Engine`].
     pub fn look_through(&self, stop: &dyn Fn() -> bool, crypto: &mut impl Crypto) -> Result<bool, Error> {
+        if self.read_only {
+            return Ok(true);
+        }
         // Folders that wait keep open only the folder that they are in.
         let root = Rc::new(self.root.try_clone().map_err(failed_io)?);
         let (mut waiting, mut whole) = (vec![(root, c".".to_owned())], true);
@@ -272,10 +303,14 @@ impl Tree {
             let record = Record::fresh()?;
             let bytes = record.seal(&self.masters(), crypto)?;
             let had = format!("folder with inode {}: its record had no bytes after a crash", inode.1);
-            match beneath::replace(&fd, record::NAME, &bytes, beneath::SHARED) {
+            let replaced = match self.read_only {
+                true => self.may_write(),
+                false => self.granted(&fd, || beneath::replace(&fd, record::NAME, &bytes, beneath::SHARED)),
+            };
+            match replaced {
                 Ok(()) => notes.push(format!("{had}; it has a new one")),
                 // Nothing in it was acknowledged, and nothing will be made in it.
-                Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {
+                Err(error) if error.errno() == Errno::ROFS.raw_os_error() => {
                     notes.push(format!("{had}; it is shown as empty"));
                 }
                 Err(error) => return Err(error),

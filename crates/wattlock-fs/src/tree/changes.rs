@@ -19,11 +19,14 @@ use crate::record::{self, Record};
 use crate::volume::NameMode;
 
 impl Tree {
-    /// Opens an existing file's backing file. A pipe in its place makes no caller wait; the caller looks at what it is.
+    /// Opens an existing file's backing file. A tree that is open for reading opens none for writing. A pipe in its place makes no caller wait; the caller looks at what it is.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn open_file(&self, folder: &Folder, entry: &Entry, flags: OFlags) -> Result<File, Error> {
+        if !(flags & OFlags::RWMODE).is_empty() || flags.contains(OFlags::TRUNC) {
+            self.may_write()?;
+        }
         let fd = beneath::open(&folder.fd, &*entry.stored, flags | OFlags::NONBLOCK, Mode::empty());
         Ok(File::from(fd.map_err(|error| Error::io("opening a file", error))?))
     }
@@ -33,6 +36,7 @@ impl Tree {
     /// # Errors
     /// [`Error::Io`].
     pub fn create_file(&self, folder: &Folder, entry: &Entry, mode: Mode) -> Result<File, Error> {
+        self.may_write()?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         self.named(folder, entry, || {
             let fd = beneath::open(&folder.fd, &*entry.stored, flags, mode);
@@ -51,6 +55,7 @@ impl Tree {
         mode: Mode,
         crypto: &mut impl Crypto,
     ) -> Result<(), Error> {
+        self.may_write()?;
         let failed = |error: Errno| Error::io("making a folder", error);
         if self.mode != NameMode::PerFolder {
             return self.named(folder, entry, || {
@@ -93,6 +98,7 @@ impl Tree {
         mode: Mode,
         device: u64,
     ) -> Result<(), Error> {
+        self.may_write()?;
         self.named(folder, entry, || {
             rustix::fs::mknodat(&folder.fd, &*entry.stored, kind, mode, device)
                 .map_err(|error| Error::io("making a node", error))
@@ -110,6 +116,7 @@ impl Tree {
         target: &[u8],
         crypto: &mut impl Crypto,
     ) -> Result<(), Error> {
+        self.may_write()?;
         let stored = self.extras.seal_target(target, crypto)?;
         self.named(folder, entry, || {
             rustix::fs::symlinkat(&*stored, &folder.fd, &*entry.stored)
@@ -149,6 +156,7 @@ impl Tree {
     }
 
     fn link_at(&self, from: (&OwnedFd, &OsStr, AtFlags), to: (&Folder, &Entry)) -> Result<(), Error> {
+        self.may_write()?;
         self.sync_before_move()?;
         self.named(to.0, to.1, || {
             rustix::fs::linkat(from.0, from.1, &to.0.fd, &*to.1.stored, from.2)
@@ -166,6 +174,7 @@ impl Tree {
         to: (&Folder, &Entry),
         flags: RenameFlags,
     ) -> Result<(), Error> {
+        self.may_write()?;
         self.sync_before_move()?;
         let (from_fd, to_fd) = (&from.0.fd, &to.0.fd);
         if from.1.stored == to.1.stored && from.0.inode == to.0.inode {
@@ -203,6 +212,7 @@ impl Tree {
     /// # Errors
     /// [`Error::Io`]; `ENOTEMPTY`.
     pub fn remove(&self, folder: &Folder, entry: &Entry, folder_itself: bool) -> Result<(), Error> {
+        self.may_write()?;
         if !folder_itself {
             rustix::fs::unlinkat(&folder.fd, &*entry.stored, AtFlags::empty())
                 .map_err(|error| Error::io("removing a file", error))?;
@@ -235,6 +245,7 @@ impl Tree {
 
     /// Gives an entry whose name does not open one, and leaves everything beside it as it is.
     pub(crate) fn rename_lost(&self, folder: &Folder, lost: &Entry, to: &Entry) -> Result<(), Error> {
+        self.may_write()?;
         self.named(folder, to, || {
             rename_with(&folder.fd, &lost.stored, &folder.fd, &to.stored, RenameFlags::NOREPLACE)
         })

@@ -15,7 +15,7 @@ use wattlock_core::{Algorithm, Key};
 use wattlock_door::Crypto;
 
 use super::stored::{LONG, is_ours};
-use super::{Entry, Folder, Tree, inode};
+use super::{Entry, Folder, Tree, failed_io, inode};
 use crate::Error;
 use crate::beneath;
 use crate::format::HEADER_LEN;
@@ -92,6 +92,9 @@ impl Tree {
     /// # Errors
     /// [`Error::Io`].
     pub fn sync_all(&self) -> Result<(), Error> {
+        if self.read_only {
+            return Ok(());
+        }
         self.sync_unsynced(&mut lock(&self.unsynced), true, "syncing the volume")
     }
 
@@ -114,7 +117,8 @@ impl Tree {
         volume: &Volume,
         crypto: &mut impl Crypto,
     ) -> Result<(Tree, Folder), Error> {
-        let (tree, root) = Tree::without_record(path, volume, crypto)?;
+        let tree = Tree::without_record(path, volume, false, crypto)?;
+        let root = tree.root.try_clone().map_err(failed_io)?;
         if !tree.is_of_volume(&root, crypto)? {
             let what =
                 "the volume's own folder: the keys open nothing in it: wattlock.fs may be another volume's";
@@ -166,6 +170,7 @@ impl Tree {
     }
 
     fn renew_record(&self, fd: OwnedFd, crypto: &mut impl Crypto) -> Result<Folder, Error> {
+        self.may_write()?;
         let (inode, kept) = (inode(&fd)?, beneath::temporary("bad")?);
         match rustix::fs::renameat(&fd, record::NAME, &fd, &*kept) {
             Ok(()) | Err(Errno::NOENT) => {}

@@ -1,15 +1,15 @@
 //! What is ours in a folder asks its owner for no rights that the operation itself does not need.
 
 use std::ffi::OsString;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use wattlock_core::sync::lock;
 
 use super::{Folder, Tree};
 use crate::Error;
 use crate::beneath;
+use crate::grant::Grant;
 
 impl Tree {
     /// Does something in a folder whose owner may list it and not enter it, as if the owner might. Repeats what failed
@@ -22,25 +22,20 @@ impl Tree {
     }
 
     /// Does something in a folder that its owner may have closed: what is ours in there asks for no rights that the
-    /// operation itself does not need. The owner has them for that moment. Repeats what failed for want of them.
+    /// operation itself does not need. The owner has them for that moment, unless nothing is written. Repeats what failed
+    /// for want of them.
     pub(super) fn granted<T>(
         &self,
         folder: &OwnedFd,
         mut work: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
         let denied = match work() {
-            Err(error) if error.errno() == Errno::ACCESS.raw_os_error() => error,
+            Err(error) if error.errno() == Errno::ACCESS.raw_os_error() && !self.read_only => error,
             done => return done,
         };
-        let _one = lock(&self.granting);
-        let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
-        let Ok(status) = rustix::fs::fstat(folder) else { return Err(denied) };
-        let mode = Mode::from_raw_mode(status.st_mode & 0o7777);
-        if rustix::fs::chmod(&*path, mode | Mode::RWXU).is_err() {
-            return Err(denied);
-        }
+        let Some(grant) = Grant::give(folder, Mode::RWXU) else { return Err(denied) };
         let done = work();
-        rustix::fs::chmod(&*path, mode).map_err(|error| Error::io("closing a folder again", error))?;
+        grant.end().map_err(|error| Error::io("closing a folder again", error))?;
         done
     }
 }
