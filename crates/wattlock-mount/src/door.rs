@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::OsString;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -112,12 +113,44 @@ pub(crate) struct Inner<B: Backing> {
     /// When it was said that no descriptor is left.
     full: Mutex<Option<Instant>>,
     /// Takes what must wait for the kernel: a thread that answers requests must not.
-    pub later: Mutex<Option<Sender<Job>>>,
+    pub later: Queue,
+    /// Takes what waits until the kernel has written pages. The answers to those writes may be in `later`, so nothing there
+    /// waits for this.
+    pub pages: Queue,
     pub notifier: OnceLock<fuser::Notifier>,
 }
 
 /// Work for later.
-pub(crate) type Job = Box<dyn FnOnce() + Send>;
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Work for a thread of its own, in the order in which it comes.
+#[derive(Default)]
+pub(crate) struct Queue(Mutex<Option<Sender<Job>>>);
+
+impl Queue {
+    /// Starts the thread. It ends after [`Queue::end`], when all is done.
+    pub fn start(&self, name: &str) -> io::Result<()> {
+        let (sender, jobs) = std::sync::mpsc::channel::<Job>();
+        let work = move || jobs.into_iter().for_each(|job| job());
+        std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
+        *lock(&self.0) = Some(sender);
+        Ok(())
+    }
+
+    /// Has the thread do something. Requests that are answered by a thread that is gone fail.
+    pub fn add(&self, job: impl FnOnce() + Send + 'static) {
+        let sender = lock(&self.0).clone();
+        match sender {
+            Some(sender) => drop(sender.send(Box::new(job))),
+            None => job(),
+        }
+    }
+
+    /// Nothing comes any more.
+    pub fn end(&self) {
+        lock(&self.0).take();
+    }
+}
 
 /// What a thread keeps.
 struct Own<T> {
@@ -175,7 +208,8 @@ impl<B: Backing> Door<B> {
             renamed: Renamed::default(),
             said: Mutex::default(),
             full: Mutex::default(),
-            later: Mutex::default(),
+            later: Queue::default(),
+            pages: Queue::default(),
             notifier: OnceLock::new(),
         };
         Ok(Door { inner: Arc::new(inner) })
@@ -205,16 +239,6 @@ impl<B: Backing> Inner<B> {
                 None => unreachable!("the thread's own state is of another type"),
             }
         })
-    }
-
-    /// Has another thread do what waits for the kernel: a thread that answers requests must not. Those that are answered
-    /// by a thread that is gone fail.
-    pub fn afterwards(&self, job: Job) {
-        let later = lock(&self.later).clone();
-        match later {
-            Some(later) => drop(later.send(job)),
-            None => job(),
-        }
     }
 
     /// How long the kernel may rely on what it is told.
@@ -322,4 +346,21 @@ pub(crate) fn is_lost(error: &Error) -> bool {
     [Errno::NOENT, Errno::NOTDIR, Errno::STALE, Errno::LOOP]
         .iter()
         .any(|errno| errno.raw_os_error() == error.errno())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_in_one_queue_is_answered_by_another() {
+        let (later, pages) = (Queue::default(), Queue::default());
+        later.start("later").unwrap();
+        pages.start("pages").unwrap();
+        let (answer, answered) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel();
+        pages.add(move || end.send(answered.recv()).unwrap());
+        later.add(move || answer.send(7).unwrap());
+        assert_eq!(ended.recv(), Ok(Ok(7)));
+    }
 }

@@ -14,8 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::backing::Backing;
 use crate::control;
-use crate::door::{Behaviour, Descriptors, Door, Inner, Job, is_bound};
-use wattlock_core::sync::lock;
+use crate::door::{Behaviour, Descriptors, Door, Inner, is_bound};
 
 /// Most threads; a machine with more cores gains nothing from more.
 pub(crate) const THREADS: usize = 16;
@@ -187,12 +186,8 @@ pub fn mount<B: Backing>(
     let inner = door.inner.clone();
     let session = Session::new(door, &mountpoint, &config).map_err(refused)?;
     let _ = inner.notifier.set(session.notifier());
-    let (later, jobs) = std::sync::mpsc::channel::<Job>();
-    *lock(&inner.later) = Some(later);
-    std::thread::Builder::new()
-        .name("wattlock-later".to_owned())
-        .spawn(move || jobs.into_iter().for_each(|job| job()))
-        .map_err(refused)?;
+    inner.later.start("wattlock-later").map_err(refused)?;
+    inner.pages.start("wattlock-pages").map_err(refused)?;
     let control = control::listen(&mountpoint, &options.source, &inner);
     let ended = Arc::new(AtomicBool::new(false));
     let keeper = Keeper {
@@ -209,7 +204,8 @@ pub fn mount<B: Backing>(
     let mender = mend(&inner, &ended);
     let served = serve(session);
     ended.store(true, Ordering::SeqCst);
-    lock(&inner.later).take();
+    inner.later.end();
+    inner.pages.end();
     let _ = keeper.join();
     if let Some(mender) = mender {
         let _ = mender.join();

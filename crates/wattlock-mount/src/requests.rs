@@ -572,7 +572,7 @@ impl<B: Backing> Filesystem for Door<B> {
             }
         };
         match unwritten {
-            true => self.inner.afterwards(Box::new(seek)),
+            true => self.inner.pages.add(seek),
             false => seek(),
         }
     }

@@ -160,13 +160,17 @@ impl<B: Backing> Inner<B> {
         answer: impl FnOnce() + Send + 'static,
     ) {
         let inner = self.clone();
-        self.afterwards(Box::new(move || {
+        self.later.add(move || {
             inner.forget_names(number);
             answer();
-            if let Some(notifier) = inner.notifier.get() {
-                let _ = notifier.inval_inode(INodeNo(number), range.0 as i64, range.1 as i64);
-            }
-        }));
+            let forgetting = inner.clone();
+            // Of the pages, others may wait for answers that come only behind this one.
+            inner.pages.add(move || {
+                if let Some(notifier) = forgetting.notifier.get() {
+                    let _ = notifier.inval_inode(INodeNo(number), range.0 as i64, range.1 as i64);
+                }
+            });
+        });
     }
 
     /// The kernel forgets the names of an inode.
