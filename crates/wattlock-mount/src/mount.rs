@@ -313,6 +313,7 @@ impl<B: Backing> Keeper<B> {
         ready();
         let (mut changes, mut changed) = (0, Instant::now());
         let (mut requests, mut asked) = (0, Instant::now());
+        let mut sync_failed = None;
         while !self.ended.load(Ordering::SeqCst) {
             std::thread::sleep(LOOK);
             let counters = &self.inner.counters;
@@ -331,6 +332,9 @@ impl<B: Backing> Keeper<B> {
                     (self.inner.behaviour.log)(&format!("checkpoint: {error}"));
                     changed = Instant::now();
                 }
+            }
+            if sync_failed.is_none_or(|at: Instant| at.elapsed() >= QUIET) {
+                sync_failed = self.inner.sync_many().is_err().then(Instant::now);
             }
             if (self.stop)() {
                 self.unmount(&own, true);

@@ -295,16 +295,16 @@ impl<B: Backing> Inner<B> {
         let file = self.files.get(handle).ok_or_else(|| errno(Errno::BADF))?;
         self.backing.sync_records()?;
         let content = &file.opened.content;
-        let renamed = self.renamed.take(file.number);
-        let synced = self.on_thread(|thread, _| self.backing.sync(content, thread));
-        let synced = match self.table.parent(file.number).filter(|_| renamed) {
-            Some(parent) => synced.and_then(|()| self.sync_folder(parent)),
-            None => synced,
-        };
-        if renamed && synced.is_err() {
-            self.has_new_name(file.number);
+        // Before the content: what it is named meanwhile is not what was asked to be durable.
+        let new = self.renamed.of(file.number);
+        self.on_thread(|thread, _| self.backing.sync(content, thread))?;
+        if let Some(new) = new {
+            match &new.folders {
+                Some(folders) => folders.iter().try_for_each(|folder| self.sync_name_in(*folder))?,
+                None => self.sync_all()?,
+            }
+            self.renamed.synced(file.number, &new);
         }
-        synced?;
         self.table.set_base(file.number, self.backing.len(content));
         Ok(())
     }

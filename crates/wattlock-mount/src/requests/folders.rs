@@ -1,6 +1,6 @@
 //! What goes to a folder: its entries, and making them durable.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
@@ -38,14 +38,38 @@ impl<B: Backing> Inner<B> {
 
     pub(super) fn sync_folder(&self, number: u64) -> Result<()> {
         self.backing.sync_records()?;
+        rustix::fs::fsync(self.folder_to_sync(number)?).map_err(errno)
+    }
+
+    fn folder_to_sync(&self, number: u64) -> Result<OwnedFd> {
         self.on_thread(|thread, _| {
             let dir = self.dir(number, thread)?;
             // By its own descriptor: who may read a folder may sync it, without the right to enter it.
             let path = proc_path(self.backing.fd(&dir.folder).as_raw_fd(), None);
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder = rustix::fs::open(&path, flags, Mode::empty()).map_err(errno)?;
-            rustix::fs::fsync(folder.as_fd()).map_err(errno)
+            rustix::fs::open(&path, flags, Mode::empty()).map_err(errno)
         })
+    }
+
+    /// Makes names in a folder durable. One that does not open, or is gone, is synced with all that its file system has.
+    pub(super) fn sync_name_in(&self, folder: u64) -> Result<()> {
+        match self.folder_to_sync(folder) {
+            Ok(folder) => rustix::fs::fsync(folder).map_err(errno),
+            Err(_) => self.sync_all(),
+        }
+    }
+
+    /// Makes all names durable.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        rustix::fs::syncfs(self.backing.fd(&self.root.folder)).map_err(errno)
+    }
+
+    /// Makes all names durable where too many may not be.
+    pub(crate) fn sync_many(&self) -> Result<()> {
+        let Some(so_far) = self.renamed.many() else { return Ok(()) };
+        self.sync_all()?;
+        self.renamed.all_synced(so_far);
+        Ok(())
     }
 
     /// The number shown for `.` and `..`.

@@ -130,11 +130,6 @@ impl<B: Backing> Inner<B> {
         })
     }
 
-    /// A file has a name that is not durable yet: the next sync of the file makes it so.
-    pub(super) fn has_new_name(&self, number: u64) {
-        self.renamed.add(number, || rustix::fs::syncfs(self.backing.fd(&self.root.folder)).is_ok());
-    }
-
     /// The number of what has a name.
     fn number_at(&self, dir: &Dir<B::Folder>, entry: &Entry) -> Result<Option<u64>> {
         match self.stat_in(dir, &entry.stored) {
@@ -155,7 +150,7 @@ impl<B: Backing> Inner<B> {
         let new = self.table.name_added(number, to.0, to.1);
         let done = work();
         if done.is_ok() {
-            self.has_new_name(number);
+            self.renamed.add(number, to.0);
         }
         match (&done, from == to) {
             (_, true) => {}
@@ -167,7 +162,7 @@ impl<B: Backing> Inner<B> {
     }
 
     pub(super) fn link(&self, number: u64, parent: u64, name: &OsStr) -> Result<FileAttr> {
-        self.make((parent, name), false, |dir, entry, thread| {
+        let linked = self.make((parent, name), false, |dir, entry, thread| {
             let (spot, stat) = self.pinned(number, thread)?;
             // As of a file that was removed before the path was walked: it is walked again.
             let lost = |error: Error| match error.errno() == Errno::NOENT.raw_os_error() {
@@ -176,10 +171,11 @@ impl<B: Backing> Inner<B> {
             };
             self.with_path(&spot, |path| {
                 self.backing.hard_link((inode(&stat), path), (&dir.folder, entry)).map_err(lost)
-            })?;
-            self.has_new_name(number);
-            Ok(())
-        })
+            })
+        });
+        // The kernel may fail to be told of a link that was made.
+        self.renamed.add(number, parent);
+        linked
     }
 
     pub(super) fn create_and_open(
