@@ -236,6 +236,11 @@ pub trait Backing: Send + Sync + 'static {
         false
     }
 
+    /// Whether it was opened to be read: nothing in it is changed, whatever the mount's options say.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
     /// Whether [`Backing::look_through`] has anything to do.
     fn may_be_torn(&self) -> bool {
         false

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session, SessionACL};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -185,6 +186,8 @@ pub fn mount<B: Backing>(
     let door = Door::new(backing, behaviour, descriptors)?;
     let inner = door.inner.clone();
     let session = Session::new(door, &mountpoint, &config).map_err(refused)?;
+    // Asking the mounted folder itself would be a request, and until it is answered an unmount would fail.
+    let own = device_on_top(&mountpoint);
     let _ = inner.notifier.set(session.notifier());
     inner.later.start("wattlock-later").map_err(refused)?;
     inner.pages.start("wattlock-pages").map_err(refused)?;
@@ -193,6 +196,7 @@ pub fn mount<B: Backing>(
     let keeper = Keeper {
         inner: inner.clone(),
         mountpoint: mountpoint.clone(),
+        own: own.clone(),
         idle: options.idle,
         stop: options.stop.clone(),
         ended: ended.clone(),
@@ -203,6 +207,11 @@ pub fn mount<B: Backing>(
         .map_err(refused)?;
     let mender = mend(&inner, &ended);
     let served = serve(session);
+    let is_ours = || own.is_some() && own == device_on_top(&mountpoint);
+    // Nothing answers there any more. Another mount may have the device's number by now: it answers.
+    if is_ours() && (served.is_err() || is_dead(&mountpoint)) {
+        let _ = unmount(&mountpoint, true);
+    }
     ended.store(true, Ordering::SeqCst);
     inner.later.end();
     inner.pages.end();
@@ -218,15 +227,18 @@ pub fn mount<B: Backing>(
     Ok(last?)
 }
 
-/// Serves until the mount is gone. At a session's end fuser 0.18.0 unmounts whatever is mounted at the path by then, as its
+/// Whether a place's file system has lost its process, or its connection was aborted.
+fn is_dead(mountpoint: &Path) -> bool {
+    rustix::fs::statvfs(mountpoint).is_err_and(|error| error == Errno::NOTCONN)
+}
+
+/// Serves until the mount is gone, or cut off. At a session's end fuser 0.18.0 unmounts whatever is mounted at the path by then, as its
 /// test of whether its own mount is there still is the wrong way round: it is kept from that.
 fn serve<B: Backing>(session: Session<Door<B>>) -> io::Result<()> {
     let mut served = session.spawn()?;
     let thread = std::mem::replace(&mut served.guard, std::thread::spawn(|| Ok(())));
     let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount panicked")));
-    if ended.is_ok() {
-        std::mem::forget(served);
-    }
+    std::mem::forget(served);
     ended
 }
 
@@ -268,7 +280,7 @@ fn config(options: &Options, unbound: bool) -> Result<Config, Error> {
 /// Looks through what a crash may have left torn, while the files are in use already, and gives way to whatever else
 /// the machine does. A file that is looked at before is put right then.
 fn mend<B: Backing>(inner: &Arc<Inner<B>>, ended: &Arc<AtomicBool>) -> Option<std::thread::JoinHandle<()>> {
-    if !inner.backing.may_be_torn() {
+    if inner.backing.is_read_only() || !inner.backing.may_be_torn() {
         return None;
     }
     let (inner, ended) = (inner.clone(), ended.clone());
@@ -297,6 +309,8 @@ fn raise_descriptors() -> Descriptors {
 struct Keeper<B: Backing> {
     inner: Arc<Inner<B>>,
     mountpoint: PathBuf,
+    /// The mount's device.
+    own: Option<String>,
     idle: Option<Duration>,
     stop: Arc<dyn Fn() -> bool + Send + Sync>,
     ended: Arc<AtomicBool>,
@@ -304,9 +318,7 @@ struct Keeper<B: Backing> {
 
 impl<B: Backing> Keeper<B> {
     fn run(self, ready: impl FnOnce()) {
-        // Asking the mounted folder itself would be a request, and until it is answered an unmount would fail.
-        let own = device_on_top(&self.mountpoint);
-        if let Some(device) = &own {
+        if let Some(device) = &self.own {
             // Only root may; without it the kernel reads 128 KiB ahead.
             let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), READ_AHEAD_KIB);
         }
@@ -337,18 +349,18 @@ impl<B: Backing> Keeper<B> {
                 sync_failed = self.inner.sync_many().is_err().then(Instant::now);
             }
             if (self.stop)() {
-                self.unmount(&own, true);
+                self.unmount(true);
             }
             let unused = self.inner.files.len() + self.inner.dirs.len() == 0;
-            if unused && self.idle.is_some_and(|idle| asked.elapsed() >= idle) && !self.unmount(&own, false) {
+            if unused && self.idle.is_some_and(|idle| asked.elapsed() >= idle) && !self.unmount(false) {
                 asked = Instant::now();
             }
         }
     }
 
     /// Unmounts; if it is in use and `anyway`, takes it out of sight and goes on until it is not.
-    fn unmount(&self, own: &Option<String>, anyway: bool) -> bool {
-        if *own != device_on_top(&self.mountpoint) {
+    fn unmount(&self, anyway: bool) -> bool {
+        if self.own != device_on_top(&self.mountpoint) {
             if anyway {
                 let line =
                     "something else is mounted over it: unmounted by nobody, and served until that is gone";
@@ -419,7 +431,7 @@ fn again(mut unmount: impl FnMut() -> io::Result<()>, mut pause: impl FnMut()) -
 pub fn unmount(mountpoint: &Path, lazy: bool) -> io::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() } | UnmountFlags::NOFOLLOW;
     match rustix::mount::unmount(mountpoint, flags) {
-        Err(rustix::io::Errno::PERM) => {}
+        Err(Errno::PERM) => {}
         done => return Ok(done?),
     }
     let mut command = Command::new("fusermount3");

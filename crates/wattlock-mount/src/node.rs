@@ -206,6 +206,11 @@ impl<B: Backing> Inner<B> {
             let stat = self.mended((parent, dir), entry, stat, thread);
             let number = self.table.number_for(inode(&stat), type_of(&stat), new && tried == 0);
             self.table.looked_up(number, type_of(&stat), parent, &entry.stored);
+            if self.table.number(inode(&stat)) != number {
+                // Another number was given to the inode in between.
+                self.table.mistaken(number, parent, &entry.stored);
+                continue;
+            }
             let still = match moves.1 == 0 && moves == self.moves() {
                 true => Some(stat),
                 // A removal that began before may have held nothing: the kernel is told only of what has the name still.
@@ -221,6 +226,20 @@ impl<B: Backing> Inner<B> {
             }
         }
         Err(errno(Errno::STALE))
+    }
+
+    /// The number of a new inode, counted as looked up. Where another thread gives the inode one in between, it is that.
+    fn told_of(&self, (inode, kind): ((u64, u64), FileType), parent: u64, stored: &OsStr) -> u64 {
+        let mut new = true;
+        loop {
+            let number = self.table.number_for(inode, kind, new);
+            self.table.looked_up(number, kind, parent, stored);
+            if self.table.number(inode) == number {
+                return number;
+            }
+            self.table.mistaken(number, parent, stored);
+            new = false;
+        }
     }
 
     /// Whether the kernel keeps a size of a file of which a write was refused, although the file is closed: refused once
@@ -296,11 +315,17 @@ impl<B: Backing> Inner<B> {
         }
     }
 
+    /// Refuses what changes an inode of a backing that was opened to be read.
+    pub fn is_writable(&self) -> Result<()> {
+        if self.backing.is_read_only() { Err(errno(Errno::ROFS)) } else { Ok(()) }
+    }
+
     /// Changes permissions of a pinned inode with these attributes.
     pub fn chmod(&self, spot: &Spot<B::Folder>, stat: &Stat, mode: u32) -> Result<()> {
         if type_of(stat) == FileType::Symlink {
             return Err(errno(Errno::OPNOTSUPP));
         }
+        self.is_writable()?;
         self.with_path(spot, |path| {
             rustix::fs::chmod(path, Mode::from_raw_mode(mode & 0o7777)).map_err(errno)
         })
@@ -308,12 +333,14 @@ impl<B: Backing> Inner<B> {
 
     /// Changes owner and group of a pinned inode.
     pub fn chown(&self, spot: &Spot<B::Folder>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.is_writable()?;
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
         rustix::fs::chownat(self.fd_of(spot)?, "", uid, gid, AtFlags::EMPTY_PATH).map_err(errno)
     }
 
     /// Changes times of a pinned inode with these attributes.
     pub fn set_times(&self, spot: &Spot<B::Folder>, stat: &Stat, times: &Timestamps) -> Result<()> {
+        self.is_writable()?;
         let fd = self.fd_of(spot)?;
         let mut set = || rustix::fs::utimensat(fd, "", times, AtFlags::EMPTY_PATH).map_err(errno);
         self.backing.with_times(inode(stat), &mut set)
@@ -383,7 +410,10 @@ impl<B: Backing> Inner<B> {
         thread: &mut B::Thread,
         open: impl Fn(OFlags) -> Result<File>,
     ) -> Result<(File, bool)> {
-        if !write && !self.privileged {
+        if write {
+            self.is_writable()?;
+        }
+        if !write && (!self.privileged || self.backing.is_read_only()) {
             return Ok((open(OFlags::RDONLY)?, false));
         }
         match open(OFlags::RDWR) {
@@ -422,8 +452,7 @@ impl<B: Backing> Inner<B> {
         let stat = rustix::fs::fstat(&file).map_err(errno).map_err(undo)?;
         let place = place(&stat, self.table.path(parent, &entry.stored));
         let content = self.backing.create_content(file, place, thread).map_err(undo)?;
-        let number = self.table.number_for(inode(&stat), FileType::RegularFile, true);
-        self.table.looked_up(number, FileType::RegularFile, parent, &entry.stored);
+        let number = self.told_of((inode(&stat), FileType::RegularFile), parent, &entry.stored);
         let opened = self.table.opened(number, Arc::new(Opened { content, writable: true }), true);
         let attr = attributes(number, self.backing.len(&opened.content), &stat);
         Ok((opened, attr))

@@ -88,10 +88,15 @@ impl Sealed {
             errno if errno == Errno::WOULDBLOCK.raw_os_error() => Error::InUse,
             _ => error,
         })?;
-        let (tree, root) = Tree::open(path, volume, &mut dispatcher)?;
+        let (tree, root) = match read_only {
+            true => Tree::open_to_read(path, volume, &mut dispatcher)?,
+            false => Tree::open(path, volume, &mut dispatcher)?,
+        };
         tree.set_crashed(contents.may_be_torn() && !read_only);
         let (root, done) = (Mutex::new(Some(root)), Done::default());
-        let longest = contents.len_of((0, 0), longest_file(path));
+        // What a file may grow to is found by growing one; nothing grows where nothing is written.
+        let longest = if read_only { i64::MAX as u64 } else { longest_file(path) };
+        let longest = contents.len_of((0, 0), longest);
         let sealed = Sealed { tree, root, contents, engines, runtime, done, longest };
         Ok((sealed, recovered.lines))
     }
@@ -117,6 +122,14 @@ impl Sealed {
             }
         }
         done
+    }
+
+    /// Refuses what changes something in a volume that was opened to be read.
+    fn is_writable(&self) -> Result<()> {
+        match self.contents.is_read_only() {
+            true => Err(Error::io("read-only volume", Errno::ROFS)),
+            false => Ok(()),
+        }
     }
 
     /// Does something that gives entries other names: a thread that looks for what a crash left torn hears of it.
@@ -261,10 +274,12 @@ impl Backing for Sealed {
     }
 
     fn hard_link(&self, (inode, path): ((u64, u64), &OsStr), to: (&Folder, &Entry)) -> Result<()> {
+        self.is_writable()?;
         self.contents.while_moving(&[Some(inode)], || self.tree.link_of(path, to))
     }
 
     fn rename(&self, from: (&Folder, &Entry), to: (&Folder, &Entry), flags: RenameFlags) -> Result<()> {
+        self.is_writable()?;
         // In an exchange both move.
         let both = [from, to];
         let moved = if flags.contains(RenameFlags::EXCHANGE) { &both[..] } else { &both[..1] };
@@ -276,6 +291,7 @@ impl Backing for Sealed {
     }
 
     fn remove(&self, folder: &Folder, entry: &Entry, folder_itself: bool) -> Result<()> {
+        self.is_writable()?;
         let removed = if folder_itself { None } else { file_at((folder, entry)) };
         self.tree.remove(folder, entry, folder_itself)?;
         removed.into_iter().for_each(|inode| self.contents.removed(inode));
@@ -300,6 +316,7 @@ impl Backing for Sealed {
         flags: XattrFlags,
         thread: &mut Dispatcher,
     ) -> Result<()> {
+        self.is_writable()?;
         let (extras, crypto) = (self.tree.extras(), thread);
         let stored = extras.attribute(name.as_bytes(), crypto)?;
         let value = extras.seal_value(name.as_bytes(), value, crypto)?;
@@ -328,6 +345,7 @@ impl Backing for Sealed {
     }
 
     fn remove_attribute(&self, path: &OsStr, name: &OsStr, thread: &mut Dispatcher) -> Result<()> {
+        self.is_writable()?;
         let stored = self.tree.extras().attribute(name.as_bytes(), thread)?;
         attributes::remove(path, OsStr::from_bytes(&stored)).map_err(failed)
     }
@@ -354,6 +372,10 @@ impl Backing for Sealed {
 
     fn is_torn(&self, stat: &Stat) -> bool {
         !self.contents.is_sound((stat.st_dev, stat.st_ino))
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.contents.is_read_only()
     }
 
     fn may_be_torn(&self) -> bool {

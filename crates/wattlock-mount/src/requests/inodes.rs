@@ -93,6 +93,7 @@ impl<B: Backing> Inner<B> {
         if NAMESPACES.iter().any(|namespace| name == *namespace) {
             return Err(errno(Errno::INVAL));
         }
+        self.is_writable()?;
         self.on_thread(|thread, _| {
             let (spot, _) = self.pinned(number, thread)?;
             self.table.not_plain(number);
