@@ -360,7 +360,7 @@ def program(folder, bench, until):
 def main():
     if len(sys.argv) not in (3, 4):
         sys.exit(__doc__)
-    folder, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    folder, out = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
     until = time.monotonic() + (float(sys.argv[3]) if len(sys.argv) == 4 else 300)
     report = {"phases": []}
 

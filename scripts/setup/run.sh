@@ -176,5 +176,10 @@ joules() {
 joules joules-seal "$wattlock" seal -q -r "$recipient" -o /dev/null "$input"
 ! have age || joules joules-age age -r "$recipient" -o /dev/null "$input"
 echo
-"$wattlock" report -o "$page" "${notes[@]}" "${records[@]}"
+kept=docs/research/reproduced.html
+see=()
+if [ -e "$kept" ]; then
+    see=(--see 'The experiments of five papers, reproduced on emulated devices' "$(realpath --relative-to="$target" "$kept")")
+fi
+"$wattlock" report -o "$page" "${notes[@]}" "${see[@]}" "${records[@]}"
 exit "$status"

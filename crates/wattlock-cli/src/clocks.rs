@@ -115,10 +115,10 @@ pub fn for_files(choice: &Choice, places: &Places) -> Result<Option<OfGpu>> {
         "instruction" | "software" => 0,
         _ => return Err(usage("--clocks needs --policy eep, lecpaes, instruction or software")),
     };
-    let gpu = match setup::gpu() {
+    let gpu = match setup::gpu_for(choice) {
         Ok(gpu) => gpu,
         Err(why) => {
-            without(&Error::Gpu(why.to_string()));
+            without(&Error::Gpu(why));
             return Ok(None);
         }
     };

@@ -198,7 +198,7 @@ const CONFIDENTIAL: &str = "cuda: confidential computing is on: copies between h
 
 /// What no machine has yet.
 const CARDS: &str =
-    "accelerator cards (no engine for them is built in yet); `--emulate` adds a model of one, or of a GPU";
+    "accelerator cards (no engine for them is built in yet); `--emulate` has models of some, and of GPUs";
 
 /// When a profile is made; the other doors never make one.
 const CALIBRATION: &str = "(`wattlock calibrate` makes one, and so does the first `seal` or `open`; the provider and nginx only read it)";

@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use wattlock::calibrate::{Plan, calibrate};
-use wattlock::policy::{NAMES, Objective, PolicyError, Settings};
-use wattlock::{Builder, Profile, Runtime, own_engines};
+use wattlock::policy::{NAMES, OFFLOADING, Objective, PolicyError, Settings};
+use wattlock::{Builder, COMES_UP_WITHIN, Profile, Runtime, bring_up, own_engines};
 use wattlock_core::{Engine, Kind, KindSet};
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cuda::direct::Direct;
@@ -28,7 +29,7 @@ pub struct Choice {
     /// A setting of the policy, as key=value; may be repeated (docs/design/policies.md lists them)
     #[arg(long = "set", global = true, hide = true, value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
-    /// Add an emulated accelerator or GPU: a model's name or a file (see `wattlock engines --models`). It computes real
+    /// An emulated accelerator or GPU, in place of this machine's GPU: a model's name or a file (see `wattlock engines --models`). It computes real
     /// results on the CPU with a model's timing: for trying things out, never for speed
     #[arg(long, global = true, hide = true, value_name = "MODEL")]
     pub emulate: Option<String>,
@@ -79,6 +80,17 @@ pub fn gpu() -> Result<Arc<Cuda>, Missing> {
     FOUND.get_or_init(|| Cuda::find(&Places::of_environment()).map(Arc::new)).clone()
 }
 
+/// The GPU that this command may touch: none beside an emulated device, which stands in its place.
+///
+/// # Errors
+/// Why there is none.
+pub fn gpu_for(choice: &Choice) -> Result<Arc<Cuda>, String> {
+    match &choice.emulate {
+        Some(model) => Err(format!("--emulate {model} stands in its place")),
+        None => gpu().map_err(|missing| missing.to_string()),
+    }
+}
+
 /// The same GPU for data in its own memory: opens it, which takes some tenths of a second.
 pub fn gpu_memory() -> Result<Arc<Direct>, Missing> {
     Direct::open(&Places::of_environment(), 0)
@@ -86,7 +98,7 @@ pub fn gpu_memory() -> Result<Arc<Direct>, Missing> {
 
 /// Every engine this command can use, in order of id.
 pub fn engines(choice: &Choice) -> Result<Vec<Arc<dyn Engine>>> {
-    with_card(choice, gpu().ok().map(|gpu| gpu as Arc<dyn Engine>))
+    with_card(choice, gpu_for(choice).ok().map(|gpu| gpu as Arc<dyn Engine>))
 }
 
 fn with_card(choice: &Choice, gpu: Option<Arc<dyn Engine>>) -> Result<Vec<Arc<dyn Engine>>> {
@@ -171,6 +183,11 @@ pub fn runtime(choice: &Choice, kinds: Option<KindSet>, quiet: bool) -> Result<R
     let engines = engines(choice)?;
     let builder = builder(choice, &engines)?;
     let missing = kinds.filter(|_| !Profile::exists_for(&engines) && can_be_kept());
+    if missing.is_none() && OFFLOADING.contains(&&*choice.policy) {
+        // Such a rule is of a device that is there: what comes before it is would all be the CPU's.
+        let kinds = kinds.unwrap_or_else(|| KindSet::of(Kind::ALL));
+        bring_up(&engines, kinds, COMES_UP_WITHIN, &|| crate::INTERRUPTED.load(Ordering::SeqCst));
+    }
     let builder = match missing {
         Some(kinds) => {
             let real = choice.emulate.is_none() && std::env::var_os("WATTLOCK_CUDA_DRIVER").is_none();

@@ -20,6 +20,7 @@ use wattlock_core::{
 use wattlock_meter::{Meter, Quality, Reading};
 
 use crate::profile::{EnergyNote, Fit, Point, Profile};
+use crate::up::{COMES_UP_WITHIN, bring_up};
 
 /// What to measure, and for how long.
 #[derive(Debug, Clone)]
@@ -76,7 +77,8 @@ pub struct Progress<'a> {
     pub of: usize,
 }
 
-/// Measures the engines by the plan. Blocks for as long as that takes, and keeps up to all cores busy.
+/// Measures the engines by the plan, as soon as their devices are up. Blocks for as long as that takes, and keeps up to
+/// all cores busy.
 /// An engine that cannot do a kind it claims is left out for that kind (its known answers say so).
 pub fn calibrate(
     engines: &[Arc<dyn Engine>],
@@ -102,6 +104,8 @@ fn measure(
     mut joules: Option<Joules<'_>>,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Profile {
+    // A device that is on its way has no figure, and a profile without it would stay.
+    bring_up(engines, plan.kinds, COMES_UP_WITHIN, &|| false);
     let start = Instant::now();
     let mut profile = Profile::empty(engines);
     profile.quick = plan.within.is_some();

@@ -31,6 +31,7 @@ mod runtime;
 mod split;
 mod sys;
 pub mod telemetry;
+mod up;
 mod weather;
 
 pub use clock::Clock;
@@ -43,6 +44,7 @@ pub use runtime::{BuildError, Builder, Operating, Runtime, check_share};
 pub use split::{Claimed, DeviceSide, SplitJob};
 pub use sys::fork::{WIPED_BYTES, Wiped, generation as forks};
 pub use sys::process::{Process, elevated};
+pub use up::{COMES_UP_WITHIN, bring_up};
 pub use wattlock_core as core;
 pub use wattlock_meter as meter;
 pub use wattlock_policy as policy;

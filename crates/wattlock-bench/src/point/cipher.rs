@@ -14,7 +14,7 @@ use wattlock_shell::nginx::site::cores;
 
 use super::answer::{Figures, Measured, Per, cannot};
 use super::given::{Given, usage};
-use super::{Point, refuse_idle_device};
+use super::{Point, by_board, refuse_idle_device};
 use crate::record::version_of;
 use crate::tally::{self, Done, between, engines};
 use crate::tended::{Next, Stream, Tended};
@@ -89,7 +89,13 @@ pub fn run(given: &mut Given, point: &mut Point<'_>) -> Result<Measured> {
         figures.add("cpu_share", "1", spell.cpu_share());
     }
     refuse_idle_device(point.choice, &rounds, &format!("calls of {cipher} do not wait for one"))?;
-    Ok(Measured { figures, engines: engines(&rounds), device, joules: watch.joules(), busy: watch.busy() })
+    Ok(Measured {
+        figures,
+        engines: engines(&rounds),
+        device,
+        joules: watch.joules(by_board(&rounds)),
+        busy: watch.busy(),
+    })
 }
 
 /// The provider's group of a cipher.

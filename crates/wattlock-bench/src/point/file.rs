@@ -15,7 +15,7 @@ use wattlock_shell::setup::{self, Choice};
 use super::answer::{Figures, Measured, Per, cannot};
 use super::given::{Given, usage};
 use super::volume::{handed_on, with_room};
-use super::{Point, confined, is_device, refuse_idle_device};
+use super::{Point, by_board, confined, is_device, refuse_idle_device};
 use crate::files::{new_key, write_random};
 use crate::tally::{Did, Done, engines};
 use crate::tended::Tended;
@@ -85,8 +85,8 @@ pub fn run(given: &mut Given, point: &Point<'_>) -> Result<Measured> {
         figures.add("device_share", "1", sealed.device_share());
         rounds.push(sealed.done);
     }
-    refuse_idle_device(point.choice, &rounds, "the model does nothing of this")?;
-    let (joules, busy) = (watch.joules(), watch.busy());
+    refuse_idle_device(point.choice, &rounds, "it does nothing of this")?;
+    let (joules, busy) = (watch.joules(by_board(&rounds)), watch.busy());
     Ok(Measured { figures, engines: engines(&rounds), device, joules, busy })
 }
 

@@ -26,8 +26,9 @@ use wattlock_shell::text;
 use super::answer::{Figures, Measured, Per, cannot};
 use super::cipher::loads;
 use super::given::{Given, usage};
+use super::perf;
 use super::s_time::{self, STime};
-use super::{Point, is_device, refuse_idle_device};
+use super::{Point, by_board, is_device, refuse_idle_device};
 use crate::https::client::{self, Load, TLS12, TLS13, Tally};
 use crate::https::groups::Group;
 use crate::https::{done, pin};
@@ -52,6 +53,7 @@ pub const KEYS: &[(&str, &str)] = &[
     ("poll", ""),
     ("buffer", "16k"),
     ("side", "wattlock"),
+    ("profile", "no"),
 ];
 
 /// The suites that this client has, by OpenSSL's names, and the kind of key that each takes.
@@ -134,6 +136,8 @@ struct Wanted {
     poll: &'static str,
     buffer: usize,
     side: Side,
+    /// Whether the kernel's profiler looks, too, after the rounds.
+    profile: bool,
 }
 
 /// Which server.
@@ -167,6 +171,7 @@ impl Wanted {
         let page = given.bytes("page", 0..=256 << 20)?;
         let stays = given.one_of("keepalive", &["yes", "no"])? == 0 && page > 0;
         let full = given.number("full", 0.0..=1.0)?;
+        let profile = given.one_of("profile", &["no", "yes"])? == 1;
         let workers = given.number("workers", 1..=256_usize)?;
         let connections = given.number("connections", 1..=4096_usize)?;
         let gzip = given.number("gzip", 0..=9_u8)?;
@@ -228,6 +233,7 @@ impl Wanted {
             poll,
             buffer,
             side,
+            profile,
         })
     }
 
@@ -419,7 +425,7 @@ pub fn run(given: &mut Given, point: &mut Point<'_>) -> Result<Measured> {
     }
     let plain = folder.path().join("openssl.cnf");
     std::fs::write(&plain, "")?;
-    let measured = measure(&wanted, point, server, watch, &plain);
+    let measured = measure(&wanted, point, server, watch, (folder.path(), &plain));
     rustix::thread::sched_setaffinity(None, &here)?;
     Ok(Measured { device, ..measured? })
 }
@@ -474,23 +480,25 @@ fn measure(
     point: &Point<'_>,
     mut server: Server,
     watch: super::watch::Watch,
-    configuration: &Path,
+    (folder, configuration): (&Path, &Path),
 ) -> Result<Measured> {
     let watch = RefCell::new(watch);
     let address = server.addresses[0];
     let (mut figures, mut rounds) = (Figures::default(), Vec::new());
     for _ in 0..point.rounds {
         server.check()?;
-        let before = wanted.done(&server)?;
+        let counted = RefCell::new(Vec::new());
         // It is asked when counting begins, and when it ends.
         let begun = Cell::new(false);
         let cpu = || {
             if !begun.replace(true) {
+                counted.borrow_mut().push(wanted.done(&server)?);
                 watch.borrow_mut().begin();
                 return server.cpu();
             }
             let cpu = server.cpu();
             watch.borrow_mut().end()?;
+            counted.borrow_mut().push(wanted.done(&server)?);
             cpu
         };
         let tally = match wanted.suite {
@@ -508,19 +516,55 @@ fn measure(
         watch
             .borrow_mut()
             .worked(if wanted.page > 0 { tally.done * wanted.page as u64 } else { tally.done } as f64);
-        if wanted.side != Side::Stock {
-            let did = between(&before, &wanted.done(&server)?);
+        if let (Side::Wattlock | Side::Straight, [before, after]) = (wanted.side, &counted.borrow()[..]) {
+            let did = between(before, after);
             let inside: f64 =
                 did.iter().filter(|((engine, _), _)| !is_device(engine)).map(|(_, did)| did.inside_s()).sum();
-            figures.add("engine_share", "1", inside / tally.cpu.as_secs_f64());
+            // Workers that wait for each other's cores take longer inside the call, and no more processor time.
+            if wanted.workers <= cores() {
+                figures.add("engine_share", "1", inside / tally.cpu.as_secs_f64());
+            }
             rounds.push(did);
         }
     }
+    profile(&mut figures, wanted, point, &server, (folder, configuration))?;
     if wanted.side != Side::Stock {
-        refuse_idle_device(point.choice, &rounds, "the model does nothing of this")?;
+        refuse_idle_device(point.choice, &rounds, "it does nothing of this")?;
     }
-    let (joules, busy) = (watch.borrow().joules(), watch.borrow().busy());
+    let (joules, busy) = (watch.borrow().joules(by_board(&rounds)), watch.borrow().busy());
     Ok(Measured { figures, engines: engines(&rounds), joules, busy, ..Measured::default() })
+}
+
+/// Looks with the kernel's profiler, in spells of their own: it takes processor time from the processes that it looks at.
+fn profile(
+    figures: &mut Figures,
+    wanted: &Wanted,
+    point: &Point<'_>,
+    server: &Server,
+    (folder, configuration): (&Path, &Path),
+) -> Result<()> {
+    let address = server.addresses[0];
+    for _ in 0..if wanted.profile { point.rounds } else { 0 } {
+        let cpu = || server.cpu();
+        let load = |seconds: f64| match wanted.suite {
+            Suite::Ours(suite) => wanted.drive(suite, address, seconds, &cpu).map(drop),
+            Suite::ByRsa(suite) => {
+                let (processes, seconds) = (wanted.connections, seconds.ceil() as u32);
+                STime { address, suite, processes, seconds, configuration }.drive(&cpu).map(drop)
+            }
+        };
+        match perf::shares(&server.processes(), point.seconds, folder, load)? {
+            Ok(shares) => {
+                figures.add("profiled_share", "1", shares.cryptography);
+                figures.add("kernel_share", "1", shares.kernel);
+            }
+            Err(why) => {
+                eprintln!("wattlock: profile=yes: {why}");
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn add(figures: &mut Figures, wanted: &Wanted, tally: &Tally) {

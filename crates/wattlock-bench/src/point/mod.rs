@@ -10,6 +10,7 @@ mod cipher;
 mod file;
 mod given;
 mod https;
+mod perf;
 mod s_time;
 mod stream;
 mod volume;
@@ -230,6 +231,11 @@ fn told_idle(mut measured: Measured, door: Door) -> Measured {
         measured.device += ", idle";
     }
     measured
+}
+
+/// Whether a board of this machine had a part in the work.
+fn by_board(rounds: &[Done]) -> bool {
+    rounds.iter().flat_map(Done::keys).any(|(engine, _)| engine == "cuda")
 }
 
 /// Whether an engine of that name is beside the CPU.

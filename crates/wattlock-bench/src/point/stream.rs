@@ -64,6 +64,8 @@ pub fn run(given: &mut Given, point: &Point<'_>) -> Result<Measured> {
     if messages.is_empty() {
         return Err(usage("no message comes in so short a run"));
     }
+    // Serial and parallel rules are the CPU's.
+    let board = machine == Machine::Gpu && !matches!(rule, Rule::Cs | Rule::Cp);
     let mut watch = point.watch()?;
     watch.per(Per::Byte);
     let (device, pass): (String, Box<dyn Fn() -> Result<Passed>>) = match machine {
@@ -73,8 +75,8 @@ pub fn run(given: &mut Given, point: &Point<'_>) -> Result<Measured> {
             ("emulated k20m".into(), Box::new(move || on_k20m(rule, &station, &messages, &runtime)))
         }
         Machine::Gpu | Machine::Cpu => {
-            let device = Device::open(machine == Machine::Gpu)?;
-            let about = if machine == Machine::Gpu { device.about.clone() } else { "none".into() };
+            let device = Device::open(board)?;
+            let about = if board { device.about.clone() } else { "none".into() };
             let messages = messages.clone();
             (about, Box::new(move || device.pass(rule, &messages, None, &Costs::new())))
         }
@@ -97,11 +99,11 @@ pub fn run(given: &mut Given, point: &Point<'_>) -> Result<Measured> {
         if machine == Machine::K20m {
             figures.add("late_share", "1", ran.late_share());
         }
-        if let Some(joules) = watch.last_joules() {
+        if let Some(joules) = watch.last_joules(board) {
             figures.add("joules", "J", joules);
         }
     }
-    let (joules, busy) = (watch.joules(), watch.busy());
+    let (joules, busy) = (watch.joules(board), watch.busy());
     Ok(Measured { figures, engines: Vec::new(), device, joules, busy })
 }
 

@@ -20,7 +20,7 @@ use wattlock_shell::text;
 
 use super::answer::{Figures, Measured, Per, cannot};
 use super::given::{Given, usage};
-use super::{Point, confined, is_device, refuse_idle_device};
+use super::{Point, by_board, confined, is_device, refuse_idle_device};
 use crate::fs::volume;
 use crate::tally::{self, Did, Done, between, engines};
 
@@ -147,8 +147,8 @@ pub fn run(given: &mut Given, point: &Point<'_>) -> Result<Measured> {
         rounds.push(did);
     }
     mount.stop();
-    refuse_idle_device(point.choice, &rounds, "the model does nothing of this")?;
-    let (joules, busy) = (watch.joules(), watch.busy());
+    refuse_idle_device(point.choice, &rounds, "it does nothing of this")?;
+    let (joules, busy) = (watch.joules(by_board(&rounds)), watch.busy());
     Ok(Measured { figures, engines: engines(&rounds), device, joules, busy })
 }
 

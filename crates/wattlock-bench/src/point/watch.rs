@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use wattlock_core::sync::lock;
-use wattlock_meter::{Folder, Meter, Outside, Reading, Ticks};
+use wattlock_meter::{Folder, Meter, Outside, Reading, Ticks, Total};
 use wattlock_shell::joules::{now_ns, places};
 use wattlock_shell::nginx::site::cores;
 use wattlock_shell::process::tree_cpu;
@@ -51,6 +51,9 @@ struct Spent {
     domain: String,
 }
 
+/// Joules of a spell if no board of this machine had a part in the work, and if one had: which is known when it is done.
+type ByBoard = [Option<Spent>; 2];
+
 enum Source {
     Counters(Counters),
     Outside(Box<Instrument>),
@@ -71,7 +74,7 @@ pub struct Watch {
     per: Per,
     begun: Option<Begun>,
     spells: Vec<Spell>,
-    spent: Vec<Option<Spent>>,
+    spent: Vec<ByBoard>,
     /// What was done in each spell.
     work: Vec<f64>,
 }
@@ -133,7 +136,7 @@ impl Watch {
         let begun = self.begun.take().context("what ends has not begun")?;
         let spent = match &mut self.source {
             Source::Counters(counters) => counters.end(),
-            Source::Outside(_) | Source::Lost => None,
+            Source::Outside(_) | Source::Lost => [None, None],
         };
         let (wall, cpu) = (begun.at.elapsed(), tree_cpu(self.instrument()));
         let [own, door] = [0, 1].map(|at: usize| cpu[at].saturating_sub(begun.cpu[at]));
@@ -142,10 +145,10 @@ impl Watch {
         let spell = Spell { wall, door, cores: self.cores, busy };
         let spent = match &mut self.source {
             Source::Outside(instrument) => match instrument.end(begun.at, begun.at + wall)? {
-                Ok(spent) => Some(spent),
+                Ok(spent) => [Some(spent.clone()), Some(spent)],
                 Err(why) => {
                     self.source = lost(&why);
-                    None
+                    [None, None]
                 }
             },
             _ => spent,
@@ -166,14 +169,17 @@ impl Watch {
     /// Joules that another source knows, of the last spell: a model of an emulated machine.
     pub fn spent(&mut self, joules: f64, word: &'static str, domain: &str) {
         if let Some(last) = self.spent.last_mut() {
-            *last = Some(Spent { joules, word, domain: domain.to_owned() });
+            let spent = Spent { joules, word, domain: domain.to_owned() };
+            *last = [Some(spent.clone()), Some(spent)];
         }
     }
 
     /// Joules by the unit of work: those of all spells by the work of all, and the least and the most of one spell. None
-    /// unless every spell has some, all of one source, and did something.
-    pub fn joules(&self) -> Option<Joules> {
-        let spent: Vec<&Spent> = self.spent.iter().map(Option::as_ref).collect::<Option<_>>()?;
+    /// unless every spell has some, all of one source, and did something. `board` says whether a board of this machine had
+    /// a part in the work.
+    pub fn joules(&self, board: bool) -> Option<Joules> {
+        let spent: Vec<&Spent> =
+            self.spent.iter().map(|spent| spent[usize::from(board)].as_ref()).collect::<Option<_>>()?;
         let first = spent.first()?;
         let same = spent.iter().all(|one| (one.word, &one.domain) == (first.word, &first.domain));
         let joules: f64 = spent.iter().map(|one| one.joules).sum();
@@ -193,8 +199,8 @@ impl Watch {
     }
 
     /// Joules of the last spell.
-    pub fn last_joules(&self) -> Option<f64> {
-        Some(self.spent.last()?.as_ref()?.joules)
+    pub fn last_joules(&self, board: bool) -> Option<f64> {
+        Some(self.spent.last()?[usize::from(board)].as_ref()?.joules)
     }
 
     /// Share of the machine's processor time that others used, in all spells.
@@ -237,20 +243,25 @@ impl Counters {
         lock(&self.meter).start(now_ns(self.start));
     }
 
-    fn end(&self) -> Option<Spent> {
+    fn end(&self) -> ByBoard {
         let reading = lock(&self.meter).finish(now_ns(self.start));
-        spent(&reading)
+        [false, true].map(|board| spent(&reading, board))
     }
 }
 
-/// Measured joules if counters saw all of what they count, else modelled ones.
-fn spent(reading: &Reading) -> Option<Spent> {
-    let metered = reading.total().filter(|total| total.value.at_least().is_none());
+/// Measured joules if counters saw all of what they count, else modelled ones. Where only boards have counters, the board
+/// that did the work is measured alone if it is the only one, and of work without a board the processors are modelled.
+/// A board has no model: of its work nothing is said without a counter.
+fn spent(reading: &Reading, board: bool) -> Option<Spent> {
+    let alone = !reading.has_processor();
+    let whole =
+        |total: &Total| total.value.at_least().is_none() && (!alone || board && total.parts.len() == 1);
+    let metered = reading.total().filter(whole);
     if let Some(total) = metered {
-        let domain = total.parts.join(" + ");
+        let domain = total.parts.join(" + ") + if alone { ", without the processors" } else { "" };
         return Some(Spent { joules: total.value.joules(), word: "measured", domain });
     }
-    let modelled = reading.modelled()?;
+    let modelled = reading.modelled().filter(|_| !board)?;
     let domain = format!("processors, model {}", modelled.model());
     Some(Spent { joules: modelled.range().expected, word: "modelled", domain })
 }
@@ -327,6 +338,8 @@ impl Instrument {
 
 #[cfg(test)]
 mod tests {
+    use wattlock_meter::{About, Boundary, Gone, Measures, Sensor};
+
     use super::*;
 
     /// The joules of two spells with a meter, and what was done in each.
@@ -349,7 +362,7 @@ mod tests {
             watch.worked(10.0);
         }
         assert!(watch.busy().is_some_and(|busy| (0.0..=1.0).contains(&busy)), "{:?}", watch.busy());
-        watch.joules()
+        watch.joules(false)
     }
 
     #[test]
@@ -397,14 +410,63 @@ mod tests {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
         watch.end().unwrap();
-        assert_eq!(watch.joules(), None, "nothing was done");
+        assert_eq!(watch.joules(false), None, "nothing was done");
         watch.worked(2.0);
-        let joules = watch.joules().unwrap();
+        let joules = watch.joules(false).unwrap();
         assert_eq!((joules.low, joules.high, joules.rounds), (joules.value, joules.value, 1));
         assert!(joules.value > 0.0 && ["measured", "modelled"].contains(&joules.word), "{joules:?}");
-        assert_eq!(watch.last_joules(), Some(joules.value * 2.0));
+        assert_eq!(watch.last_joules(false), Some(joules.value * 2.0));
         watch.spent(5.0, "modelled", "another");
-        assert_eq!(watch.joules().unwrap().value, 2.5);
+        assert_eq!(watch.joules(false).unwrap().value, 2.5);
+    }
+
+    /// Counts so many joules a look.
+    struct Counter(About, u64);
+
+    impl Sensor for Counter {
+        fn about(&self) -> &About {
+            &self.0
+        }
+
+        fn read(&mut self) -> Result<u64, Gone> {
+            self.1 += 7;
+            Ok(self.1)
+        }
+    }
+
+    #[test]
+    fn a_board_is_measured_alone_only_where_it_did_the_work() {
+        let counter = |boundary, part: &str| -> Box<dyn Sensor> {
+            let measures = Measures::Energy { joules: 1.0, wraps_after: None };
+            let (part, detail) = (part.to_owned(), String::new());
+            Box::new(Counter(About { source: "test", boundary, part, detail, measures }, 0))
+        };
+        let read = |sensors| {
+            let mut meter = Meter::of(sensors);
+            meter.start(0);
+            meter.finish(1_000_000_000)
+        };
+        let board = read(vec![counter(Boundary::Board, "gpu-0")]);
+        let with = spent(&board, true).unwrap();
+        assert_eq!(
+            (with.joules, with.word, &*with.domain),
+            (7.0, "measured", "gpu-0, without the processors")
+        );
+        // There is no model here either.
+        assert_eq!(spent(&board, false), None);
+        let two = read(vec![counter(Boundary::Board, "gpu-0"), counter(Boundary::Board, "gpu-1")]);
+        assert_eq!(spent(&two, true), None, "one of them was idle");
+        // Where this machine has no counter of its own.
+        let mut here = Meter::discover(&places());
+        here.start(0);
+        let here = here.finish(1_000_000_000);
+        if spent(&here, false).is_some_and(|spent| spent.word == "modelled") {
+            assert_eq!(spent(&here, true), None, "a board has no model");
+        }
+        let both = read(vec![counter(Boundary::Package, "package-0"), counter(Boundary::Board, "gpu-0")]);
+        let (with, without) = (spent(&both, true).unwrap(), spent(&both, false).unwrap());
+        assert_eq!(with, without, "methods are compared within one boundary");
+        assert_eq!((with.joules, &*with.domain), (14.0, "package-0 + gpu-0"));
     }
 
     #[test]
@@ -416,11 +478,11 @@ mod tests {
             watch.worked(work);
             watch.spent(joules, "modelled", "a machine");
         }
-        let joules = watch.joules().unwrap();
+        let joules = watch.joules(false).unwrap();
         assert_eq!((joules.value, joules.low, joules.high, joules.rounds), (3.0, 1.0, 6.0, 3));
         watch.begin();
         watch.end().unwrap();
         watch.spent(1.0, "modelled", "a machine");
-        assert_eq!(watch.joules(), None, "in the last nothing was done");
+        assert_eq!(watch.joules(false), None, "in the last nothing was done");
     }
 }

@@ -208,7 +208,7 @@ fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
     let changes = restored?;
     common.report("sealed", &passed, began)?;
     if common.stats && command.clocks {
-        let of = if setup::gpu().is_ok() { "GPU" } else { "CPU" };
+        let of = if setup::gpu_for(choice).is_ok() { "GPU" } else { "CPU" };
         tell!("{changes} clock changes of the {of}; the pipe was full {} times", passed.full);
     }
     Ok(())

@@ -35,7 +35,7 @@ impl Steer {
         if choice.policy != "lecpaes" {
             return Err(usage("--clocks needs --policy lecpaes"));
         }
-        let clock: Box<dyn Governor> = match setup::gpu() {
+        let clock: Box<dyn Governor> = match setup::gpu_for(choice) {
             Err(_) => Box::new(Cpufreq::open(places)?),
             Ok(gpu) => match OfGpu::open(places, gpu.bus())? {
                 Some(clock) => Box::new(clock),

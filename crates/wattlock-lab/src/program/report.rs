@@ -28,6 +28,9 @@ pub struct Command {
     /// A line to say above the figures; may be repeated
     #[arg(long = "note", value_name = "TEXT")]
     notes: Vec<String>,
+    /// A line that links to another page, by its path from this one; may be repeated
+    #[arg(long = "see", num_args = 2, value_names = ["TEXT", "PAGE"])]
+    see: Vec<String>,
     /// Files that `--json` of `bench`, `serve --compare` and `energy` wrote
     #[arg(value_name = "JSON", required = true)]
     records: Vec<PathBuf>,
@@ -42,7 +45,11 @@ pub fn run(command: &Command) -> Result<()> {
     };
     let records: Vec<Record> =
         command.records.iter().map(|path| Record::read(path)).collect::<Result<_>>()?;
-    let page = page(&records, profile.as_ref(), &command.notes)?;
+    let page = page(
+        &records,
+        profile.as_ref(),
+        &[command.notes.iter().map(|note| html(note)).collect(), links(&command.see)].concat(),
+    )?;
     let shown = || one_line(&command.output);
     let output = Document::begin(&command.output, true).with_context(shown)?;
     output.write(page.as_bytes()).with_context(shown)?;
@@ -141,11 +148,31 @@ fn lines(records: &[Record]) -> Vec<String> {
     lines
 }
 
+/// Text and path in turn, as links.
+fn links(see: &[String]) -> Vec<String> {
+    let link = |pair: &[String]| match pair {
+        [text, page] => Some(format!("<a href=\"{}\">{}</a>", address(page), html(text))),
+        _ => None,
+    };
+    see.chunks(2).filter_map(link).collect()
+}
+
+/// A path as an address relative to this page: never a scheme's.
+fn address(path: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte);
+    let encoded = path.bytes().map(|byte| match plain(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    });
+    encoded.collect()
+}
+
+/// `notes` are lines of HTML.
 fn page(records: &[Record], profile: Option<&Profile>, notes: &[String]) -> Result<String> {
     let rows = |bench: &str| rows_of(records, bench);
     let mut body = format!("<h1>What Wattlock does on this machine</h1>{}", machine(records));
     if !notes.is_empty() {
-        let lines: String = notes.iter().map(|note| format!("<li>{}</li>", html(note))).collect();
+        let lines: String = notes.iter().map(|note| format!("<li>{note}</li>")).collect();
         write!(body, "<ul class=\"notes\">{lines}</ul>")?;
     }
     let key = |colour: &str, name: &str| {
@@ -449,7 +476,7 @@ mod tests {
                 even
             }]),
         ];
-        let page = page(&records, Some(&Profile::built_in()), &["a <note>".to_owned()]).unwrap();
+        let page = page(&records, Some(&Profile::built_in()), &[html("a <note>").to_string()]).unwrap();
         for wanted in [
             "M&lt;1&gt; (Zen 5), 2 cores",
             "abc+",
@@ -479,6 +506,13 @@ mod tests {
         for link in links {
             assert!(page.contains(&format!("id=\"{link}\"")), "nothing is called {link}");
         }
+    }
+
+    #[test]
+    fn another_page_is_linked_by_its_path_and_by_nothing_else() {
+        let see = |text: &str, page: &str| links(&[text.to_owned(), page.to_owned()]).concat();
+        assert_eq!(see("a <b>", "../docs/a page.html"), "<a href=\"../docs/a%20page.html\">a &lt;b&gt;</a>");
+        assert_eq!(see("x", "javascript:alert('1')"), "<a href=\"javascript%3Aalert%28%271%27%29\">x</a>");
     }
 
     #[test]

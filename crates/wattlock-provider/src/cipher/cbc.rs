@@ -247,7 +247,14 @@ impl Context {
         unsafe {
             match self.provider.may_pause(kind) || self.provider.may_wait(kind) {
                 true => self.apply_whole(at, at, len, Provider::run_or_pause),
-                false => self.apply_stream(at, at, len),
+                false => {
+                    let begun = self.tally.begins();
+                    self.apply_stream(at, at, len)?;
+                    if let Some(begun) = begun {
+                        self.provider.streamed_in(kind, len, begun.elapsed());
+                    }
+                    Ok(())
+                }
             }
         }
     }

@@ -430,11 +430,15 @@ impl Context {
         let done = if self.is_one_request() {
             self.pausing(&aad[..TLS_AAD], Data::InPlace(text), tag).map(|_| ())
         } else {
+            let begun = self.tally.begins();
             let stream = self.start().ok()?;
             let done = stream
                 .aad(&aad[..TLS_AAD])
                 .and_then(|()| stream.update(Data::InPlace(text)))
                 .and_then(|_| stream.finish(tag));
+            if let Some(begun) = begun {
+                self.provider.streamed_in(self.kind(), len, begun.elapsed());
+            }
             self.tally.add(self.provider, self.kind(), len);
             done
         };

@@ -10,7 +10,9 @@ mod plain;
 mod record;
 mod secret;
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
+use std::time::Instant;
 
 use wattlock::core::{Algorithm as KeyAlgorithm, Data, Key, Kind, Stream};
 
@@ -204,16 +206,35 @@ fn symmetric(algorithm: KeyAlgorithm, key: &[u8]) -> Option<Key> {
 }
 
 /// Counts a context's messages and hands them to the thread's counters now and then.
-#[derive(Default)]
 struct Tally {
     messages: u64,
     bytes: u64,
+    /// Records until one is timed.
+    until_timed: u32,
+}
+
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally { messages: 0, bytes: 0, until_timed: drawn() % Tally::TIMED_ONE_IN }
+    }
+}
+
+/// The next of this thread's numbers: connections are short, and the first record of each says nothing of the others.
+fn drawn() -> u32 {
+    thread_local!(static LAST: Cell<u32> = const { Cell::new(1) });
+    LAST.with(|last| {
+        // Numerical Recipes, section 7.1; the high bits are the good ones.
+        let next = last.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        last.set(next);
+        next >> 16
+    })
 }
 
 impl Tally {
     /// Counting takes as long as some blocks: never for fewer pieces, nor for so few bytes.
     const OFTEN: u64 = 64;
     const BYTES: u64 = 16 * 1024;
+    const TIMED_ONE_IN: u32 = 64;
 
     #[inline]
     fn add(&mut self, provider: &Provider, kind: Kind, bytes: usize) {
@@ -234,7 +255,23 @@ impl Tally {
     fn hand_over(&mut self, provider: &Provider, kind: Kind) {
         if self.messages > 0 {
             provider.streamed(kind, self.messages, self.bytes);
-            *self = Tally::default();
+            (self.messages, self.bytes) = (0, 0);
+        }
+    }
+
+    /// A record begins: of one in [`Tally::TIMED_ONE_IN`] the time is taken. Pieces are not timed: with small ones every
+    /// instruction shows.
+    #[inline]
+    fn begins(&mut self) -> Option<Instant> {
+        match self.until_timed.checked_sub(1) {
+            Some(left) => {
+                self.until_timed = left;
+                None
+            }
+            None => {
+                self.until_timed = Tally::TIMED_ONE_IN - 1;
+                Some(Instant::now())
+            }
         }
     }
 }
@@ -264,5 +301,33 @@ unsafe fn told(at: *mut usize, outcome: Result<usize, Reason>) -> c_int {
             raise(reason);
             0
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn of_short_connections_any_record_may_be_the_one_that_is_timed() {
+        const RECORDS: u32 = 16;
+        let (mut timed, mut places) = (0, BTreeSet::new());
+        for _ in 0..1000 {
+            let mut tally = Tally::default();
+            for place in 0..RECORDS {
+                if tally.begins().is_some() {
+                    timed += 1;
+                    places.insert(place);
+                }
+            }
+        }
+        // 250 of 16,000 on average.
+        assert!((200..300).contains(&timed), "{timed}");
+        assert_eq!(places.len(), RECORDS as usize, "{places:?}");
+        let mut long = Tally::default();
+        let timed = (0..6400).filter(|_| long.begins().is_some()).count();
+        assert_eq!(timed, 100);
     }
 }

@@ -42,6 +42,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed},
 };
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use wattlock_core::sync::lock;
 
 use wattlock::core::{
@@ -577,6 +578,14 @@ impl Provider {
     pub(crate) fn streamed(&self, kind: Kind, messages: u64, bytes: u64) {
         if let Some(seat) = self.known_seat() {
             seat.lock().dispatcher.streamed(kind, messages, bytes);
+        }
+    }
+
+    /// Counts the time of one message of a stream.
+    #[cold]
+    pub(crate) fn streamed_in(&self, kind: Kind, bytes: usize, time: Duration) {
+        if let Some(seat) = self.known_seat() {
+            seat.lock().dispatcher.streamed_in(kind, bytes, time.as_nanos() as u64);
         }
     }
 }

@@ -8,8 +8,8 @@
 //! A stream holds nothing of the dispatcher. It may go to another thread and outlive it.
 
 use wattlock_core::{
-    CompressStream, Error, Family, Feed, Key, Kind, LatencyClass, Shape, Stream, compress_known_answers,
-    one_by_one, stream_known_answers,
+    CompressStream, Error, Family, Feed, Key, Kind, LatencyClass, Nanos, Shape, Stream,
+    compress_known_answers, one_by_one, stream_known_answers,
 };
 use wattlock_policy::{Ask, EngineId};
 
@@ -93,6 +93,21 @@ impl Dispatcher {
         if let Some(maker) = self.stream_maker(kind) {
             self.row.add(maker, kind, Counter::Requests, messages);
             self.row.add(maker, kind, Counter::Bytes, bytes);
+        }
+    }
+
+    /// Counts the time of one message of those that [`Dispatcher::streamed`] counts, which is one of many like it.
+    #[cold]
+    pub fn streamed_in(&mut self, kind: Kind, bytes: usize, latency_ns: Nanos) {
+        if let Some(maker) = self.stream_maker(kind) {
+            self.row.add(maker, kind, Counter::Timed, 1);
+            self.row.add(maker, kind, Counter::TimedNs, latency_ns);
+            self.count_energy(
+                maker,
+                &Shape { kind, bytes, class: LatencyClass::Stream, messages: 1 },
+                (1, 1),
+                None,
+            );
         }
     }
 

@@ -13,3 +13,4 @@ mod profile_text;
 mod queued;
 mod split;
 mod streams;
+mod up;

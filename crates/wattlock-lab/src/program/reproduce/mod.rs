@@ -26,7 +26,7 @@ use wattlock_shell::{INTERRUPTED, text};
 
 use self::bench::{Bench, Measured};
 use self::csv::{Identity, Kept, Line, SCHEMA};
-use self::grid::{Extent, Figure, PER_JOULE, Paper, Point, grid};
+use self::grid::{Extent, Figure, PER_JOULE, PROFILED, Paper, Point, grid};
 use self::page::Outcome;
 
 /// A default run starts no point after this.
@@ -526,6 +526,7 @@ fn measured_lines(
 fn absent_line(figure: &Figure, point: &Point, empty: &Line, name: &str) -> Option<Line> {
     let cannot = match name {
         PER_JOULE => "no joules: no counter, no model, no --meter-command",
+        PROFILED => "no perf on this machine, or not for this user",
         _ => "this door has no such figure here",
     };
     let why = Line { cannot: cannot.to_owned(), ..empty.clone() };
@@ -538,7 +539,7 @@ fn reasons(figure: &Figure, point: &Point, why: &Line) -> Vec<Line> {
     let known = figure
         .quantities
         .iter()
-        .filter(|quantity| quantity.name == first || point.cell(quantity.name).is_some());
+        .filter(|quantity| [first, PROFILED].contains(&quantity.name) || point.cell(quantity.name).is_some());
     let line = |quantity: &grid::Quantity| {
         let cell = point.cell(quantity.name);
         Line {

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use wattlock::telemetry::text::html;
 
 use super::csv::Line;
-use super::grid::{Figure, PER_JOULE, Point, Quantity};
+use super::grid::{Figure, PER_JOULE, PROFILED, Point, Quantity};
 use super::shape::{Counts, Finding, Kind, Reading, Shape, Spread, Verdict, coordinate};
 use crate::lab::page::{document, style, table};
 use crate::lab::plot::{Across, COLOURS, Look, Series, chart};
@@ -59,7 +59,8 @@ impl Outcome<'_> {
             let Some(more) = quantity.more else { continue };
             // A card that is emulated uses no joules, and the CPU that emulates it does.
             let streams = of.points.iter().all(|point| point.door == "stream");
-            if quantity.name == PER_JOULE && !streams && self.word(of).contains("emulated") {
+            let emulated = !streams && self.word(of).contains("emulated");
+            if quantity.name == PER_JOULE && emulated || self.of_unlike_parts(of, quantity) {
                 continue;
             }
             let readings = self.readings(of, quantity);
@@ -72,6 +73,17 @@ impl Outcome<'_> {
             }));
         }
         all
+    }
+
+    /// Whether some methods' joules are of other parts of the machine than others', or measured where those are modelled:
+    /// their quotients say nothing.
+    fn of_unlike_parts(&self, of: &Figure, quantity: &Quantity) -> bool {
+        if !quantity.unit.ends_with('J') {
+            return false;
+        }
+        let joules = |line: &&Line| line.quantity == quantity.name && line.value.is_some();
+        let lines = of.points.iter().flat_map(|point| self.of(of, point)).filter(joules);
+        lines.map(|line| (&line.word, &line.domain)).collect::<BTreeSet<_>>().len() > 1
     }
 
     /// What a figure's lines are: measured, emulated, or neither.
@@ -177,7 +189,7 @@ impl Outcome<'_> {
             for line in self.of(of, point) {
                 there = true;
                 let told = line.quantity == of.quantities[0].name
-                    || line.quantity == PER_JOULE
+                    || [PER_JOULE, PROFILED].contains(&&*line.quantity)
                     || line.published.is_some();
                 if all || told {
                     rows.push(row(line));
@@ -459,6 +471,36 @@ mod tests {
         assert_eq!(outcome.tally(&figures[0]), [24, 21, 0, 0]);
         assert_eq!(outcome.word(&figures[0]), "emulated eeca-soc");
         assert_eq!(outcome.word(&figures[1]), "not measured");
+    }
+
+    #[test]
+    fn joules_of_unlike_parts_are_not_compared() {
+        let figures = grid(Paper::Eep, Extent { full: true, threads: 2, machine: "gpu" }).unwrap();
+        let (of, points) = (&figures[0], &figures[0].points);
+        let joules = |device: &str| {
+            let line = |point: &Point| {
+                let board = point.uses_device;
+                Line {
+                    quantity: PER_JOULE.into(),
+                    unit: "byte/J".into(),
+                    device: device.into(),
+                    word: if board { "measured" } else { "modelled" }.into(),
+                    domain: if board { "gpu-0" } else { device }.into(),
+                    ..line(of, point, Some(if board { 2.0 } else { 1.0 }))
+                }
+            };
+            points.iter().map(line).collect::<Vec<_>>()
+        };
+        let compared = |lines: &[Line]| {
+            let outcome = Outcome { figures: &figures, lines, commit: "abc", machine: "m" };
+            outcome.findings(of).iter().filter(|finding| finding.text.contains(PER_JOULE)).count()
+        };
+        let mut lines = joules("processors");
+        assert_eq!(compared(&lines), 0);
+        for line in &mut lines {
+            (line.word, line.domain) = ("measured".into(), "package-0 + gpu-0".into());
+        }
+        assert!(compared(&lines) > 0);
     }
 
     #[test]

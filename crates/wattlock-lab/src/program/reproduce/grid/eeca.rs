@@ -4,8 +4,8 @@ use wattlock_lab::papers::eeca;
 use wattlock_lab::{Error, Study, table};
 
 use super::{
-    ADAPTIVE, Cell, Extent, Figure, INSTRUCTION, OFFLOAD, PER_JOULE, Paper, Point, SOFTWARE, cell, less,
-    methods, more, point, row, share, simulated,
+    ADAPTIVE, Cell, Extent, Figure, INSTRUCTION, OFFLOAD, PER_JOULE, PROFILED, Paper, Point, SOFTWARE, cell,
+    less, methods, more, point, row, share, simulated,
 };
 
 /// The column of EECA's tables that a method is.
@@ -91,7 +91,8 @@ pub fn figures(extent: Extent) -> Result<Vec<Figure>, Error> {
         }
         for keepalive in ["yes", "no"] {
             let first = kib == 16.0 || kib == 1024.0;
-            shares.push(point("https", https(kib, keepalive), SOFTWARE, first));
+            let keys = [https(kib, keepalive), vec![("profile", "yes".to_owned())]].concat();
+            shares.push(point("https", keys, SOFTWARE, first));
         }
     }
     const PAPER: Paper = Paper::Eeca;
@@ -128,9 +129,10 @@ pub fn figures(extent: Extent) -> Result<Vec<Figure>, Error> {
             names: &["figure3"],
             title: "Where nginx's time goes: the share of cryptography",
             axis: "page",
-            quantities: vec![share("engine_share"), share("worker_share")],
+            quantities: vec![share("engine_share"), share(PROFILED), share("worker_share")],
             note: "Published: 40.5 to 62.8 % with and without keep-alive; at which page is not kept, so no point has a \
-                   published figure. The share is counted engine time, unless the bench says perf.",
+                   published figure. `engine_share` is counted engine time; `profiled_share` is samples of perf in libcrypto and \
+                   the provider, in spells of their own.",
             claims: Vec::new(),
             points: shares,
         },

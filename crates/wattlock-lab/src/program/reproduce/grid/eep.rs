@@ -88,7 +88,7 @@ pub fn figures() -> Result<Vec<Figure>, Error> {
                 share("device_share"),
             ],
             note: "Published times are of AES-128-CTR alone; here a file is sealed. Serial: one CPU, by instructions; \
-                   published was one plain thread.",
+                   published was one plain thread. Joules are of the whole program, its start included.",
             claims: vec![
                 per_joule(("eep", "hybrid"), &[INSTRUCTION], "cpu_only"),
                 per_joule(("eep", "hybrid"), &[OFFLOAD], "gpu_only"),
@@ -102,7 +102,7 @@ pub fn figures() -> Result<Vec<Figure>, Error> {
             title: "Work for each joule by the GPU's clock",
             axis: "clock",
             quantities: vec![more(PER_JOULE, "byte/J"), less("seconds", "s"), share("device_share")],
-            note: "Printed by clock is a job of 800 MB. Clocks are those of the emulated GPU; what an idle one draws is in no \
+            note: "Printed by clock is a job of 800 MB. Joules are of the whole program, its start included. Clocks are those of the emulated GPU; what an idle one draws is in no \
                    row.",
             claims: Vec::new(),
             points: steps,

@@ -70,6 +70,9 @@ pub struct Quantity {
 /// Work for each joule: follows from the bench's joules.
 pub const PER_JOULE: &str = "per_joule";
 
+/// Samples of a profiler in cryptography.
+pub const PROFILED: &str = "profiled_share";
+
 const fn more(name: &'static str, unit: &'static str) -> Quantity {
     Quantity { name, unit, more: Some(true) }
 }
