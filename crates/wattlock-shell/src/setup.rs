@@ -29,8 +29,8 @@ pub struct Choice {
     /// A setting of the policy, as key=value; may be repeated (docs/design/policies.md lists them)
     #[arg(long = "set", global = true, hide = true, value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
-    /// An emulated accelerator or GPU, in place of this machine's GPU: a model's name or a file (see `wattlock engines --models`). It computes real
-    /// results on the CPU with a model's timing: for trying things out, never for speed
+    /// An emulated accelerator or GPU, in place of this machine's GPU: a model's name or a file (see `wattlock engines
+    /// --models`). It computes real results on the CPU with a model's timing: for trying things out, never for speed
     #[arg(long, global = true, hide = true, value_name = "MODEL")]
     pub emulate: Option<String>,
 }

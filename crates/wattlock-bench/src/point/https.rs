@@ -487,18 +487,25 @@ fn measure(
     let (mut figures, mut rounds) = (Figures::default(), Vec::new());
     for _ in 0..point.rounds {
         server.check()?;
+        // What engines did, and the processor time by then. Under load a look takes as long as a response, so it has a
+        // processor time of its own, behind it as in the round's other look.
         let counted = RefCell::new(Vec::new());
+        let look = || -> Result<()> {
+            let done = wanted.done(&server)?;
+            counted.borrow_mut().push((done, server.cpu()?));
+            Ok(())
+        };
         // It is asked when counting begins, and when it ends.
         let begun = Cell::new(false);
         let cpu = || {
             if !begun.replace(true) {
-                counted.borrow_mut().push(wanted.done(&server)?);
+                look()?;
                 watch.borrow_mut().begin();
                 return server.cpu();
             }
             let cpu = server.cpu();
             watch.borrow_mut().end()?;
-            counted.borrow_mut().push(wanted.done(&server)?);
+            look()?;
             cpu
         };
         let tally = match wanted.suite {
@@ -517,14 +524,7 @@ fn measure(
             .borrow_mut()
             .worked(if wanted.page > 0 { tally.done * wanted.page as u64 } else { tally.done } as f64);
         if let (Side::Wattlock | Side::Straight, [before, after]) = (wanted.side, &counted.borrow()[..]) {
-            let did = between(before, after);
-            let inside: f64 =
-                did.iter().filter(|((engine, _), _)| !is_device(engine)).map(|(_, did)| did.inside_s()).sum();
-            // Workers that wait for each other's cores take longer inside the call, and no more processor time.
-            if wanted.workers <= cores() {
-                figures.add("engine_share", "1", inside / tally.cpu.as_secs_f64());
-            }
-            rounds.push(did);
+            rounds.push(shared(&mut figures, wanted, before, after));
         }
     }
     profile(&mut figures, wanted, point, &server, (folder, configuration))?;
@@ -533,6 +533,24 @@ fn measure(
     }
     let (joules, busy) = (watch.borrow().joules(by_board(&rounds)), watch.borrow().busy());
     Ok(Measured { figures, engines: engines(&rounds), joules, busy, ..Measured::default() })
+}
+
+/// The workers' share of processor time inside engines, between two looks at both. Returns what engines did.
+fn shared(
+    figures: &mut Figures,
+    wanted: &Wanted,
+    before: &(Done, Duration),
+    after: &(Done, Duration),
+) -> Done {
+    let (did, cpu) = (between(&before.0, &after.0), after.1.saturating_sub(before.1));
+    let on_cpu = did.iter().filter(|((engine, _), _)| !is_device(engine));
+    let inside: f64 = on_cpu.map(|(_, did)| did.inside_s()).sum();
+    // Inside the call the clock on the wall runs. A worker that shares its core, with another one or with this client, is
+    // longer there, and takes no more processor time.
+    if wanted.workers < cores().max(2) {
+        figures.add("engine_share", "1", inside / cpu.as_secs_f64());
+    }
+    did
 }
 
 /// Looks with the kernel's profiler, in spells of their own: it takes processor time from the processes that it looks at.

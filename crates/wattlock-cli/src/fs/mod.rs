@@ -160,6 +160,13 @@ fn ends(error: &anyhow::Error) -> bool {
     exit_of(error.chain(), &known).is_some_and(|exit| matches!(exit.code(), 43 | 44 | 130))
 }
 
+/// Device and inode number of what a descriptor names.
+#[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
+pub fn inode_of(fd: impl std::os::fd::AsFd) -> Option<(u64, u64)> {
+    let stat = rustix::fs::fstat(fd).ok()?;
+    Some((stat.st_dev as u64, stat.st_ino as u64))
+}
+
 /// The contents of a volume's folder.
 /// Whether this user may write a volume's folder and its journal: not on read-only storage, nor in another user's folder.
 pub fn may_be_written(folder: &Path) -> bool {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use wattlock_door::one_line;
@@ -48,7 +49,7 @@ pub fn umount(command: &Umount) -> Result<()> {
         let (kind, point) = (&inner.kind, one_line(&inner.point));
         return Err(refusal(89, &format!("{shown}: in use: {kind} is mounted in it, at {point}")));
     }
-    let socket = control::path(&mount.point).ok();
+    let socket = control::path(&mount.point).ok().and_then(|path| Some((pinned_socket(&path)?, path)));
     let alive = control::ask(&mount.point, "status").is_ok();
     let unmounted = match command.lazy {
         true => detach(&pinned, &mount),
@@ -72,15 +73,30 @@ pub fn umount(command: &Umount) -> Result<()> {
             _ => refusal(89, &format!("{shown}: {error}")),
         });
     }
-    // The process brings everything into place and gives the volume back, then takes its socket away.
+    // The process brings everything into place and gives the volume back, then takes its socket away. The socket of
+    // another mount at this place, which came meanwhile, is not waited for.
     let begun = Instant::now();
-    while let (Some(socket), true, false) = (&socket, alive, command.lazy) {
-        if !socket.exists() || begun.elapsed() > FINISH {
+    while let (Some((its, socket)), true, false) = (&socket, alive, command.lazy) {
+        if inode(socket) != Some(its.1) || begun.elapsed() > FINISH {
             break;
         }
         std::thread::sleep(LOOK);
     }
     Ok(())
+}
+
+/// Device and inode number of what is there.
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    path.symlink_metadata().ok().map(|there| (there.dev(), there.ino()))
+}
+
+/// The same, with a descriptor that keeps its number from being given to another one.
+fn pinned_socket(path: &Path) -> Option<(OwnedFd, (u64, u64))> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let socket = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let inode = crate::fs::inode_of(&socket)?;
+    Some((socket, inode))
 }
 
 /// The mount that is on top at a place, if it is ours; else why not.

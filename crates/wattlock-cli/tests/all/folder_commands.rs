@@ -554,3 +554,57 @@ fn an_error_of_the_system_says_what_it_is_about_and_what_it_means() {
     let output = user(&["fs", "cp", "-i", "key.txt", "vol", "f", "closed"]);
     refused(&output, 46, "closed/f: making a file: this user may not (permission denied)");
 }
+
+/// Another user owns the folder that is copied to, and puts their own files where the hidden names are.
+#[test]
+fn a_copy_out_gives_nothing_of_another_users_an_owner_or_a_mode() {
+    if !is_root() || !has("setpriv") || !has("python3") {
+        return skipped("becoming an ordinary user takes root, setpriv and python3");
+    }
+    let desk = Desk::new(&[]);
+    opened(&desk);
+    fs::create_dir(desk.at("in")).unwrap();
+    for n in 0..200 {
+        let path = desk.at(&format!("in/{n}"));
+        match n % 4 {
+            0 => fs::create_dir(&path).unwrap(),
+            1 => drop(Command::new("mkfifo").arg(&path).status().unwrap()),
+            _ => fs::write(&path, "root's").unwrap(),
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).unwrap();
+    }
+    good(&fs_command(&desk, &["cp", "--into", "-r", "vol", "in", "/"]));
+    fs::create_dir(desk.at("out")).unwrap();
+    fs::create_dir(desk.at("out/in")).unwrap();
+    for folder in ["out", "out/in"] {
+        std::os::unix::fs::chown(desk.at(folder), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    fs::write(desk.at("attack.py"), ATTACK).unwrap();
+    let mut attack = Command::new("setpriv");
+    let id = NOBODY.to_string();
+    attack.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--", "/usr/bin/python3", "attack.py"]);
+    let mut attack = attack.current_dir(desk.folder.path()).spawn().unwrap();
+    let output = fs_command(&desk, &["cp", "-r", "-T", "vol", "in", "out/in"]);
+    fs::write(desk.at("stop"), "").unwrap();
+    attack.wait().unwrap();
+    assert!(matches!(code(&output), 0 | 40..=46), "{}", said(&output));
+    for path in stored(&desk.at("out")) {
+        let meta = path.symlink_metadata().unwrap();
+        if meta.is_file() && meta.mode() & 0o6000 != 0 {
+            assert_eq!((meta.uid(), fs::read(&path).unwrap()), (0, b"root's".to_vec()), "{path:?}");
+        }
+    }
+}
+
+const ATTACK: &str = r#"
+import os
+os.chdir("out/in")
+for n in range(3000000):
+    if n % 50 == 0 and os.path.exists("../../stop"): break
+    for name in os.listdir("."):
+        if not name.startswith(".wattlock-"): continue
+        try:
+            with open("mine", "w") as f: f.write("theirs")
+            os.rename("mine", name)
+        except OSError: pass
+"#;

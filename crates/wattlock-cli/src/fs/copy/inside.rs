@@ -1,6 +1,7 @@
 //! The volume's side of a copy.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
@@ -79,7 +80,7 @@ impl Side for World {
         Ok(Some(Seen::new(&status, size)))
     }
 
-    fn target(&mut self, dir: &Inner, name: &[u8]) -> Result<Vec<u8>, Error> {
+    fn target(&mut self, dir: &Inner, name: &[u8], _link: &OwnedFd) -> Result<Vec<u8>, Error> {
         let entry = self.entry(dir, name)?;
         self.tree.read_link(&dir.folder, &entry, &mut self.crypto)
     }
@@ -101,6 +102,10 @@ impl Side for World {
     fn open(&mut self, dir: &Inner, name: &[u8]) -> Result<Self::Body, Error> {
         let entry = self.entry(dir, name)?;
         self.content(dir, &entry)
+    }
+
+    fn file(&self, body: &Self::Body) -> Arc<File> {
+        body.file()
     }
 
     fn read(&mut self, body: &Self::Body, to: &mut [u8], at: u64) -> Result<usize, Error> {

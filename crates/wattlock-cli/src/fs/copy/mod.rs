@@ -6,6 +6,7 @@
 
 mod give;
 mod inside;
+mod made;
 mod outside;
 mod side;
 
@@ -112,6 +113,11 @@ struct First {
     inode: (u64, u64),
 }
 
+/// What was made, open, and its inode.
+type Open = (Box<dyn AsFd>, (u64, u64));
+/// The same; another name of a file is not opened.
+type Held = ((u64, u64), Option<Box<dyn AsFd>>);
+
 struct Copier<'a, F: Side, T: Side> {
     from: &'a mut F,
     to: &'a mut T,
@@ -190,8 +196,7 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
             }
             None => {
                 let at = self.target_of(to)?;
-                self.to.make_folder(&at.dir, &at.name).map_err(|error| about(to, error))?;
-                (self.to.enter(&at.dir, &at.name).map_err(|error| about(to, error))?, true)
+                (self.made_folder(&at)?, true)
             }
         };
         let fd = self.from.fd(&source);
@@ -234,13 +239,17 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
             return Err(needs_recursive(&from.path));
         }
         let inside = self.from.enter(&from.dir, &from.name).map_err(|error| about(&from.path, error))?;
-        match there.map(|there| there.kind) {
-            Some(FileType::Directory) => {}
-            Some(_) => return Err(about(&to.path, Error::io("making a folder", Errno::NOTDIR))),
-            None => self.to.make_folder(&to.dir, &to.name).map_err(|error| about(&to.path, error))?,
-        }
-        let target = self.to.enter(&to.dir, &to.name).map_err(|error| about(&to.path, error))?;
         let fd = self.from.fd(&inside);
+        let seen = &made::still(fd, seen, &from.path)?;
+        let target = match there {
+            Some(there) if there.kind == FileType::Directory => {
+                let target = self.to.enter(&to.dir, &to.name).map_err(|error| about(&to.path, error))?;
+                made::still(self.to.fd(&target), &there, &to.path)?;
+                target
+            }
+            Some(_) => return Err(about(&to.path, Error::io("making a folder", Errno::NOTDIR))),
+            None => self.made_folder(to)?,
+        };
         let attributes = give::attributes(self.from, fd, &from.path, &mut self.report)?;
         for name in self.from.list(&inside).map_err(|error| about(&from.path, error))? {
             self.each(&At::below(&inside, &from.path, &name), &At::below(&target, &to.path, &name))?;
@@ -274,15 +283,16 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
         let part = hidden(&to.name);
         let failed = |error: Error| about(&to.path, error);
         self.to.take_over(&to.dir, &part).map_err(failed)?;
-        let made = self.make(from, to, seen, &part).and_then(|inode| {
+        let made = self.make(from, to, seen, &part).and_then(|(inode, _held)| {
             self.to.rename(&to.dir, &part, &to.name, there.is_some()).map_err(failed)?;
-            Ok(inode)
+            self.is_named(to, &to.name, inode)
         });
         if made.is_err() {
             // What cannot be removed is taken over by the next run.
             let _ = self.to.remove(&to.dir, &part);
         }
-        self.remember(to, seen, made?);
+        let inode = made?;
+        self.remember(to, seen, inode);
         Ok(Done::Copied)
     }
 
@@ -301,8 +311,11 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
         match seen.kind {
             FileType::RegularFile => Ok(seen.size == there.size && same_time(seen, there)),
             FileType::Symlink => {
-                let source = self.from.target(&from.dir, &from.name);
-                let target = self.to.target(&to.dir, &to.name).map_err(|error| about(&to.path, error))?;
+                let source = self.from.pin(&from.dir, &from.name);
+                let source = source.and_then(|link| self.from.target(&from.dir, &from.name, &link));
+                let target = self.to.pin(&to.dir, &to.name);
+                let target = target.and_then(|link| self.to.target(&to.dir, &to.name, &link));
+                let target = target.map_err(|error| about(&to.path, error))?;
                 Ok(source.map_err(|error| about(&from.path, error))? == target)
             }
             FileType::BlockDevice | FileType::CharacterDevice => Ok(seen.device == there.device),
@@ -310,36 +323,71 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
         }
     }
 
-    /// Makes an entry under its hidden name, whole. Returns its inode.
-    fn make(&mut self, from: &At<F::Dir>, to: &At<T::Dir>, seen: &Seen, part: &[u8]) -> Result<(u64, u64)> {
-        let failed = |error: Error| about(&to.path, error);
+    /// Makes an entry under its hidden name, whole. Returns its inode, and what keeps it open: as long, a body is locked,
+    /// and no other entry has its number.
+    fn make(&mut self, from: &At<F::Dir>, to: &At<T::Dir>, seen: &Seen, part: &[u8]) -> Result<Held> {
         if let Some(inode) = self.link_to_first(to, seen, part)? {
-            return Ok(inode);
+            return Ok((inode, None));
         }
-        let source = self.from.pin(&from.dir, &from.name).map_err(|error| about(&from.path, error))?;
-        let attributes = give::attributes(self.from, source.as_fd(), &from.path, &mut self.report)?;
-        // It is locked as long as it is open.
-        let _body = match seen.kind {
-            FileType::RegularFile => {
-                let read = self.from.open(&from.dir, &from.name).map_err(|error| about(&from.path, error))?;
-                let body = self.to.make_file(&to.dir, part).map_err(failed)?;
-                self.content(&read, &body, from, to, seen)?;
-                Some(body)
-            }
-            FileType::Symlink => {
-                let target = self.from.target(&from.dir, &from.name);
-                let target = target.map_err(|error| about(&from.path, error))?;
-                self.to.make_link(&to.dir, part, &target).map_err(failed)?;
-                None
-            }
-            _ => {
-                self.to.make_node(&to.dir, part, seen).map_err(failed)?;
-                None
-            }
+        let (made, inode) = match seen.kind {
+            FileType::RegularFile => self.make_body(from, to, seen, part)?,
+            _ => self.make_other(from, to, seen, part)?,
         };
+        Ok((inode, Some(made)))
+    }
+
+    /// A regular file. All that is read and all that is given goes by one descriptor each: another program may have put
+    /// something else where their names are.
+    fn make_body(&mut self, from: &At<F::Dir>, to: &At<T::Dir>, seen: &Seen, part: &[u8]) -> Result<Open> {
+        let read = self.from.open(&from.dir, &from.name).map_err(|error| about(&from.path, error))?;
+        let source = self.from.file(&read);
+        let seen = &made::still(source.as_fd(), seen, &from.path)?;
+        let attributes = give::attributes(self.from, source.as_fd(), &from.path, &mut self.report)?;
+        let body = self.to.make_file(&to.dir, part).map_err(|error| about(&to.path, error))?;
+        self.content(&read, &body, from, to, seen)?;
+        let file = self.to.file(&body);
+        self.give(file.as_fd(), seen, &attributes, &to.path)?;
+        let inode = Seen::of(&file).map_err(|error| about(&to.path, error))?.inode;
+        Ok((Box::new(file), inode))
+    }
+
+    /// A link, device, pipe or socket.
+    fn make_other(&mut self, from: &At<F::Dir>, to: &At<T::Dir>, seen: &Seen, part: &[u8]) -> Result<Open> {
+        let failed = |error: Error| about(&to.path, error);
+        let source = self.from.pin(&from.dir, &from.name).map_err(|error| about(&from.path, error))?;
+        let seen = &made::still(source.as_fd(), seen, &from.path)?;
+        let attributes = give::attributes(self.from, source.as_fd(), &from.path, &mut self.report)?;
+        if seen.kind == FileType::Symlink {
+            let target = self.from.target(&from.dir, &from.name, &source);
+            let target = target.map_err(|error| about(&from.path, error))?;
+            self.to.make_link(&to.dir, part, &target).map_err(failed)?;
+        } else {
+            self.to.make_node(&to.dir, part, seen).map_err(failed)?;
+        }
         let made = self.to.pin(&to.dir, part).map_err(failed)?;
+        made::ours(made.as_fd(), self.to.fd(&to.dir), seen, &to.path)?;
         self.give(made.as_fd(), seen, &attributes, &to.path)?;
-        Ok(Seen::of(&made).map_err(failed)?.inode)
+        let inode = Seen::of(&made).map_err(failed)?.inode;
+        Ok((Box::new(made), inode))
+    }
+
+    /// Makes a folder and opens it.
+    fn made_folder(&mut self, at: &At<T::Dir>) -> Result<T::Dir> {
+        let failed = |error: Error| about(&at.path, error);
+        self.to.make_folder(&at.dir, &at.name).map_err(failed)?;
+        let folder = self.to.enter(&at.dir, &at.name).map_err(failed)?;
+        let like = Seen::of(self.to.fd(&folder)).map_err(failed)?;
+        made::ours(self.to.fd(&folder), self.to.fd(&at.dir), &like, &at.path)?;
+        Ok(folder)
+    }
+
+    /// An error if a name has become another entry's.
+    fn is_named(&mut self, to: &At<T::Dir>, name: &[u8], inode: (u64, u64)) -> Result<(u64, u64)> {
+        let there = self.to.look(&to.dir, name).map_err(|error| about(&to.path, error))?;
+        match there.is_some_and(|there| there.inode == inode) {
+            true => Ok(inode),
+            false => Err(made::another(&to.path)),
+        }
     }
 
     /// Another name of a file that was copied already.
@@ -353,7 +401,7 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
             return Ok(None);
         }
         self.to.hard_link((&dir, &name), (&to.dir, part)).map_err(|error| about(&to.path, error))?;
-        Ok(Some(inode))
+        self.is_named(to, part, inode).map(Some)
     }
 
     /// Copies a content, its holes included.

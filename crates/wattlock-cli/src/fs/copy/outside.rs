@@ -41,7 +41,7 @@ impl Outside {
 
 impl Side for Outside {
     type Dir = Arc<OwnedFd>;
-    type Body = File;
+    type Body = Arc<File>;
 
     fn folder_at(&mut self, path: &Path) -> Result<Option<Self::Dir>> {
         match rustix::fs::open(path, FOLDER, Mode::empty()) {
@@ -94,8 +94,8 @@ impl Side for Outside {
         }
     }
 
-    fn target(&mut self, dir: &Self::Dir, name: &[u8]) -> Result<Vec<u8>, Error> {
-        let target = rustix::fs::readlinkat(&**dir, os(name), Vec::new());
+    fn target(&mut self, _dir: &Self::Dir, _name: &[u8], link: &OwnedFd) -> Result<Vec<u8>, Error> {
+        let target = rustix::fs::readlinkat(link, "", Vec::new());
         Ok(target.map_err(|error| Error::io("reading a link", error))?.into_bytes())
     }
 
@@ -111,19 +111,23 @@ impl Side for Outside {
         Ok((name.to_vec(), value.to_vec()))
     }
 
-    fn open(&mut self, dir: &Self::Dir, name: &[u8]) -> Result<File, Error> {
+    fn open(&mut self, dir: &Self::Dir, name: &[u8]) -> Result<Arc<File>, Error> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(&**dir, os(name), flags, Mode::empty());
-        Ok(file.map_err(|error| Error::io("opening a file", error))?.into())
+        Ok(Arc::new(file.map_err(|error| Error::io("opening a file", error))?.into()))
     }
 
-    fn read(&mut self, body: &File, to: &mut [u8], at: u64) -> Result<usize, Error> {
-        wattlock_fs::store::File::read_at(body, to, at).map_err(|error| Error::io("reading a file", error))
+    fn file(&self, body: &Arc<File>) -> Arc<File> {
+        body.clone()
     }
 
-    fn seek(&mut self, body: &File, at: u64, hole: bool) -> Result<Option<u64>, Error> {
+    fn read(&mut self, body: &Arc<File>, to: &mut [u8], at: u64) -> Result<usize, Error> {
+        wattlock_fs::store::File::read_at(&**body, to, at).map_err(|error| Error::io("reading a file", error))
+    }
+
+    fn seek(&mut self, body: &Arc<File>, at: u64, hole: bool) -> Result<Option<u64>, Error> {
         let to = if hole { SeekFrom::Hole(at) } else { SeekFrom::Data(at) };
-        match rustix::fs::seek(body, to) {
+        match rustix::fs::seek(&**body, to) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NXIO) => Ok(None),
             // Where holes are not known all is data.
@@ -151,7 +155,7 @@ impl Side for Outside {
         self.remove(dir, name)
     }
 
-    fn make_file(&mut self, dir: &Self::Dir, name: &[u8]) -> Result<File, Error> {
+    fn make_file(&mut self, dir: &Self::Dir, name: &[u8]) -> Result<Arc<File>, Error> {
         let failed = |error: Errno| Error::io("making a file", error);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&**dir, os(name), flags, PRIVATE).map_err(failed)?;
@@ -159,15 +163,15 @@ impl Side for Outside {
         let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
         match rustix::fs::fstat(&file).map_err(failed)?.st_nlink {
             0 => Err(failed(Errno::EXIST)),
-            _ => Ok(file.into()),
+            _ => Ok(Arc::new(file.into())),
         }
     }
 
-    fn write(&mut self, body: &File, from: &[u8], at: u64) -> Result<(), Error> {
+    fn write(&mut self, body: &Arc<File>, from: &[u8], at: u64) -> Result<(), Error> {
         body.write_all_at(from, at).map_err(|error| Error::io("writing a file", error))
     }
 
-    fn extend(&mut self, body: &File, len: u64) -> Result<(), Error> {
+    fn extend(&mut self, body: &Arc<File>, len: u64) -> Result<(), Error> {
         body.set_len(len).map_err(|error| Error::io("extending a file", error))
     }
 

@@ -3,8 +3,10 @@
 //! Folders are descriptors, and what is in them is named by one component: another program that moves folders or plants
 //! links meanwhile leads no copy astray.
 
+use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
 use rustix::fs::{FileType, Stat, Timespec, Timestamps};
@@ -91,8 +93,8 @@ pub trait Side {
     fn list(&mut self, dir: &Self::Dir) -> Result<Vec<Vec<u8>>, Error>;
     /// What a name stands for; `None` for nothing.
     fn look(&mut self, dir: &Self::Dir, name: &[u8]) -> Result<Option<Seen>, Error>;
-    /// A symbolic link's target.
-    fn target(&mut self, dir: &Self::Dir, name: &[u8]) -> Result<Vec<u8>, Error>;
+    /// A symbolic link's target: of the link that a descriptor names, which has this name.
+    fn target(&mut self, dir: &Self::Dir, name: &[u8], link: &OwnedFd) -> Result<Vec<u8>, Error>;
     /// An attribute's name in clear; `None` for one that is not copied.
     fn clear_name(&mut self, stored: Vec<u8>) -> Result<Option<Vec<u8>>, Error>;
     /// An attribute's value in clear.
@@ -102,6 +104,8 @@ pub trait Side {
 
     /// Opens a regular file to be read.
     fn open(&mut self, dir: &Self::Dir, name: &[u8]) -> Result<Self::Body, Error>;
+    /// An open file's descriptor.
+    fn file(&self, body: &Self::Body) -> Arc<File>;
     /// Reads; 0 bytes only at a verified end.
     fn read(&mut self, body: &Self::Body, to: &mut [u8], at: u64) -> Result<usize, Error>;
     /// The next byte of a hole or of data.
