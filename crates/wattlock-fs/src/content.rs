@@ -265,7 +265,7 @@ impl<S: Store> Contents<S> {
             file.sync().map_err(|error| Error::io("writing a header", error))?;
         }
         let ledger = Ledger::created(shared.geometry, reserved, first.len() as u64);
-        shared.remember(place.inode, || Ok(Body::new(place, id, key, file, ledger)))
+        shared.remember(place.inode, file, |file| Ok(Body::new(place, id, key, file, ledger)))
     }
 
     /// Opens a file; the same [`Content`] for every opener of one inode. Where an earlier opener's backing file is not

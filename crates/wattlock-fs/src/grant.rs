@@ -72,3 +72,34 @@ impl Grant<'_> {
 fn set_mode(named: &OwnedFd, mode: u32) -> Result<(), Errno> {
     rustix::fs::chmod(format!("/proc/self/fd/{}", named.as_raw_fd()), Mode::from_raw_mode(mode))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_right_goes_with_its_last_user_and_a_mode_that_was_set_meanwhile_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let mode = || place.path().metadata().unwrap().permissions().mode() & 0o7777;
+        let set = |mode| std::fs::set_permissions(place.path(), PermissionsExt::from_mode(mode)).unwrap();
+        let fd = OwnedFd::from(std::fs::File::open(place.path()).unwrap());
+        set(0o040);
+        let outer = Grant::give(&fd, Mode::RUSR).unwrap();
+        let inner = Grant::give(&fd, Mode::RWXU).unwrap();
+        assert_eq!(mode(), 0o740);
+        outer.end().unwrap();
+        assert_eq!(mode(), 0o740, "one user is left");
+        inner.end().unwrap();
+        assert_eq!(mode(), 0o040);
+        let grant = Grant::give(&fd, Mode::RWXU).unwrap();
+        set(0o750);
+        grant.end().unwrap();
+        assert_eq!(mode(), 0o750);
+        set(0o2050);
+        assert!(Grant::give(&fd, Mode::RWXU).is_none());
+        assert_eq!(mode(), 0o2050);
+        set(0o700);
+    }
+}

@@ -310,19 +310,25 @@ impl<F: File> Journal<F> {
 
     /// Writes records once more that are in memory, if they are there as they were written. Nobody appends meanwhile.
     fn write_again(&self, from: u64, end: u64, crypto: &mut impl Crypto) -> Result<(), Error> {
-        let key = self.inner().key.clone();
-        let mut at = from;
-        while at < end {
-            let Some((.., next)) = read_record(self.file()?, end, at, &key, crypto)? else {
-                // Only a start finds out what is left.
-                return Err(Error::io("records that were not durable are lost", rustix::io::Errno::IO));
-            };
-            let mut bytes = vec![0; (next - at) as usize];
-            self.read(&mut bytes, at)?;
-            self.file()?.write_at(&bytes, at).map_err(|error| Error::io("writing the journal", error))?;
-            at = next;
+        if self.write_while_whole(from, end, crypto)? < end {
+            // Only a start finds out what is left.
+            return Err(Error::io("records that were not durable are lost", rustix::io::Errno::IO));
         }
         Ok(())
+    }
+
+    /// Writes records once more up to the first that does not open. Returns where they end.
+    fn write_while_whole(&self, from: u64, end: u64, crypto: &mut impl Crypto) -> Result<u64, Error> {
+        let (key, file, mut at) = (self.inner().key.clone(), self.file()?, from);
+        while at < end {
+            let Some((.., next)) = read_record(file, end, at, &key, crypto)? else { break };
+            // The last one's padding may be cut.
+            let mut bytes = vec![0; (next.min(end) - at) as usize];
+            self.read(&mut bytes, at)?;
+            file.write_at(&bytes, at).map_err(|error| Error::io("writing the journal", error))?;
+            at = next;
+        }
+        Ok(at)
     }
 
     /// Makes all records durable.
@@ -331,8 +337,11 @@ impl<F: File> Journal<F> {
         self.sync(number, crypto)
     }
 
-    /// Makes what was found durable: a run that was killed may have left its last records in memory.
-    pub(crate) fn sync_found(&self) -> Result<Durable, Error> {
+    /// Makes what was found durable: a run that was killed may have left its last records in memory. They are written
+    /// again first: if a disk refused them then, the system takes them for written.
+    pub(crate) fn sync_found(&self, crypto: &mut impl Crypto) -> Result<Durable, Error> {
+        let len = self.file()?.len().map_err(|error| Error::io("reading the journal", error))?;
+        self.write_while_whole(RECORDS, len, crypto)?;
         self.file()?.sync().map_err(|error| Error::io("syncing the journal", error))?;
         Ok(Durable(u64::MAX))
     }

@@ -205,7 +205,7 @@ fn write_zeros(file: &std::fs::File, at: u64, len: u64) -> io::Result<()> {
 /// The name of the journal in the volume's folder.
 pub const JOURNAL: &str = "wattlock.journal";
 
-/// A real folder. Its journal is locked as long as it is open, so that a volume is mounted once for writing, or any number of
+/// A real folder. Its journal, or the folder if it has none, is locked as long as it is open, so that a volume is mounted once for writing, or any number of
 /// times for reading.
 pub struct FolderStore {
     root: OwnedFd,
@@ -230,6 +230,15 @@ impl FolderStore {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
                 Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"))
             }
+            _ => Ok(()),
+        }
+    }
+
+    /// Locks the folder itself: shared by readers of a volume without a journal, alone by a writer, who would make one.
+    fn lock_folder(&self, how: FlockOperation) -> io::Result<()> {
+        match rustix::fs::flock(&self.root, how) {
+            Err(Errno::WOULDBLOCK) => Err(Errno::WOULDBLOCK.into()),
+            // Some storage locks no folders; a writer still locks its journal.
             _ => Ok(()),
         }
     }
@@ -345,6 +354,7 @@ impl Store for FolderStore {
 
     fn journal(&self) -> io::Result<std::fs::File> {
         self.refuse_other_journal()?;
+        self.lock_folder(FlockOperation::NonBlockingLockExclusive)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = rustix::fs::openat(&self.root, JOURNAL, flags, Mode::from_raw_mode(0o600))?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
@@ -357,11 +367,18 @@ impl Store for FolderStore {
         self.grants.store(false, Ordering::SeqCst);
         self.refuse_other_journal()?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = match rustix::fs::openat(&self.root, JOURNAL, flags, Mode::empty()) {
-            Ok(file) => file,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        let open = || match rustix::fs::openat(&self.root, JOURNAL, flags, Mode::empty()) {
+            Ok(file) => Ok(Some(file)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
         };
+        let mut file = open()?;
+        if file.is_none() {
+            self.lock_folder(FlockOperation::NonBlockingLockShared)?;
+            // A writer may have made it, and be gone, before that.
+            file = open()?;
+        }
+        let Some(file) = file else { return Ok(None) };
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
             // Storage that cannot be locked has no writer that locked it.
             Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}

@@ -98,16 +98,17 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
 
 /// The tree; with --repair also one whose own folder has lost its record, and how many records are new.
 fn open(command: &Command, volume: &Volume, crypto: &mut Dispatcher) -> Result<(Tree, Folder, usize)> {
-    match Tree::open(&command.folder, volume, crypto) {
+    let opened = match command.repair {
+        true => Tree::open(&command.folder, volume, crypto),
+        false => Tree::open_to_read(&command.folder, volume, crypto),
+    };
+    match opened {
         Err(Error::Damaged(_)) if command.repair => {
             let (tree, root) = Tree::open_repaired(&command.folder, volume, crypto)?;
             say!("repaired: the volume's own folder: its record was lost; it has a new one");
             Ok((tree, root, 1))
         }
-        opened => {
-            let (tree, root) = opened?;
-            Ok((tree, root, 0))
-        }
+        opened => Ok(opened.map(|(tree, root)| (tree, root, 0))?),
     }
 }
 

@@ -50,7 +50,7 @@ pub struct Cat {
 /// Runs `wattlock fs ls`.
 pub fn ls(command: &Ls, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
-    let mut world = World::open(&command.keys, &command.folder, &runtime)?;
+    let mut world = World::open(&command.keys, &command.folder, false, &runtime)?;
     let path = &command.path;
     let spot = world.spot(path).map_err(|error| about(path, error))?;
     let kind = world.kind(&spot).map_err(|error| about(path, error))?;
@@ -108,7 +108,7 @@ fn line(world: &mut World, inside: &Inner, entry: &Entry, name: &[u8], long: boo
 /// Runs `wattlock fs cat`.
 pub fn cat(command: &Cat, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
-    let mut world = World::open(&command.keys, &command.folder, &runtime)?;
+    let mut world = World::open(&command.keys, &command.folder, false, &runtime)?;
     world.contents(false)?;
     let mut out = std::io::stdout().lock();
     for path in &command.paths {

@@ -50,7 +50,7 @@ const RECORD: &str = "wattlock.dir";
 pub fn rm(command: &Rm, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     super::raise_descriptors();
-    let mut world = World::open(&command.keys, &command.folder, &runtime)?;
+    let mut world = World::open(&command.keys, &command.folder, true, &runtime)?;
     let _lock = lock(&command.folder)?;
     let mut report = Report::default();
     let mut found = Vec::new();

@@ -106,10 +106,14 @@ fn in_words(error: anyhow::Error) -> anyhow::Error {
 }
 
 impl World {
-    pub fn open(keys: &Keys, path: &Path, runtime: &Runtime) -> Result<World> {
+    /// Opens a volume; `write` says whether anything in its folder may change.
+    pub fn open(keys: &Keys, path: &Path, write: bool, runtime: &Runtime) -> Result<World> {
         let (_, volume) = keys.open(path, runtime)?;
         let mut crypto = runtime.dispatcher();
-        let (tree, root) = Tree::open(path, &volume, &mut crypto)?;
+        let (tree, root) = match write {
+            true => Tree::open(path, &volume, &mut crypto)?,
+            false => Tree::open_to_read(path, &volume, &mut crypto)?,
+        };
         let root = Inner { folder: Arc::new(root), place: Vec::new() };
         Ok(World { volume, tree, root, crypto, path: path.to_owned(), contents: None })
     }

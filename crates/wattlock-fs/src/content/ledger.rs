@@ -74,6 +74,7 @@ enum Known {
 struct Mark {
     len: u64,
     cuts: u64,
+    doubts: u64,
     wrote: bool,
 }
 
@@ -116,6 +117,8 @@ pub(crate) struct Ledger {
     wrote: bool,
     /// A sync failed: what was written in place may be in memory only, and no later sync would write it or say so.
     doubt: bool,
+    /// How often a sync failed: another one that went on meanwhile says nothing.
+    doubts: u64,
     /// The first and the last of chunks that are lost: a sync failed, and memory has them no longer.
     lost: Option<(u64, u64)>,
     /// Bytes of growth in the journal since the last sync.
@@ -150,6 +153,7 @@ impl Ledger {
             touched: 0,
             wrote: reserved,
             doubt: false,
+            doubts: 0,
             lost: None,
             grown: 0,
             cuts: 0,
@@ -242,9 +246,9 @@ impl Ledger {
         self.doubt
     }
 
-    /// Whether a sync of this file would have something to sync in place.
+    /// Whether a sync of this file has something to sync in place, or would have.
     pub(crate) fn wrote(&self) -> bool {
-        self.wrote
+        self.wrote || self.mark.wrote
     }
 
     /// The first and the last of chunks that are lost.
@@ -450,16 +454,21 @@ impl Ledger {
         if self.cut == Cut::Fresh {
             self.cut = Cut::Outdated;
         }
-        self.mark = Mark { len: self.len, cuts: self.cuts, wrote };
+        self.mark = Mark { len: self.len, cuts: self.cuts, doubts: self.doubts, wrote };
         let mut steps = Vec::with_capacity(2);
         steps.extend(wrote.then_some(Step::SyncFile));
         steps.push(Step::SyncJournal(Until::Record(self.touched)));
         steps
     }
 
+    /// Whether another sync failed since this one began. The system tells of what it lost once, and told the other.
+    pub(crate) fn was_doubted(&self) -> bool {
+        self.doubts != self.mark.doubts
+    }
+
     fn commit(&mut self) -> Vec<Step> {
         let mark = self.mark;
-        if !mark.wrote {
+        if !mark.wrote || self.was_doubted() {
             return Vec::new();
         }
         self.doubt = false;
@@ -480,9 +489,9 @@ impl Ledger {
         steps
     }
 
-    /// The latest sync failed: it is not forgotten that the end is still to be committed.
-    pub(crate) fn sync_failed(&mut self) {
-        self.wrote |= self.mark.wrote;
+    /// The latest sync is over. If it failed it is not forgotten that the end is still to be committed.
+    pub(crate) fn sync_ended(&mut self, good: bool) {
+        self.wrote |= std::mem::take(&mut self.mark.wrote) && !good;
     }
 
     /// A step was done; `logged` is where a record is.
@@ -588,6 +597,7 @@ impl Ledger {
     /// A sync failed: what was written in place since the last good one may be in memory only. Whether that is news.
     pub(crate) fn in_doubt(&mut self) -> bool {
         self.wrote = true;
+        self.doubts += 1;
         !std::mem::replace(&mut self.doubt, true)
     }
 

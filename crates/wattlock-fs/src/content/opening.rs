@@ -52,14 +52,17 @@ impl<S: Store> Shared<S> {
     pub(super) fn remember(
         self: &Arc<Self>,
         inode: (u64, u64),
-        body: impl FnOnce() -> Result<Arc<Body<S::File>>, Error>,
+        file: S::File,
+        body: impl FnOnce(S::File) -> Result<Arc<Body<S::File>>, Error>,
     ) -> Result<Arc<Content<S>>, Error> {
         let mut open = write(&self.open);
         let there = open.get(&inode).and_then(Weak::upgrade);
         if let Some(there) = there.or_else(|| self.kept_content(inode, &mut open)) {
+            drop(open);
+            there.use_writable(file);
             return Ok(there);
         }
-        let content = Arc::new(Content { shared: self.clone(), body: body()? });
+        let content = Arc::new(Content { shared: self.clone(), body: body(file)? });
         open.insert(inode, Arc::downgrade(&content));
         Ok(content)
     }
@@ -79,10 +82,12 @@ impl<S: Store> Shared<S> {
             // Its header was never durable, so nothing of it was.
             let (key, _) = self.empty_file(0, crypto)?;
             let path = String::from_utf8_lossy(&place.path);
-            lock(&self.lines).push(format!("{path}: 0 bytes are shown; nothing of it had been synced"));
             let over = Over { open_end: true, cut: true, ..Over::default() };
+            if write(&self.over).insert(place.inode, (0, over.clone())).is_none() {
+                lock(&self.lines).push(format!("{path}: 0 bytes are shown; nothing of it had been synced"));
+            }
             let ledger = Ledger::read_over(self.geometry, physical, false, over);
-            return self.remember_torn(place.inode, Body::new(place, 0, key, file, ledger));
+            return self.remember(place.inode, file, |file| Ok(Body::new(place, 0, key, file, ledger)));
         }
         let header = Header::parse(&bytes[..got])?;
         let key = FileKey::new(&*self.open_header(&header, crypto)?, crypto)?;
@@ -91,37 +96,26 @@ impl<S: Store> Shared<S> {
             .get(&place.inode)
             .filter(|(id, _)| *id == header.id)
             .map(|(_, over)| over.clone());
-        let (over, torn) = match known {
-            Some(over) => (over, false),
+        let over = match known {
+            Some(over) => over,
             None if self.is_unclean(header.id) => {
                 let over = self.over_unknown(&file, &place, &header, &key, crypto)?;
-                let torn = over.cut;
-                (over, torn)
+                if over.cut {
+                    // Its backing file does not say how long it is.
+                    write(&self.over).insert(place.inode, (header.id, over.clone()));
+                }
+                over
             }
             None => {
                 let len = self.geometry.content_len(physical);
                 let len = len.ok_or_else(|| Error::Damaged("the end of the file is missing".into()))?;
-                (Over { len, ..Over::default() }, false)
+                Over { len, ..Over::default() }
             }
         };
         let sparse = sparse || over.header.is_some();
         let ledger = Ledger::read_over(self.geometry, physical, sparse, over);
         lock(&self.sound).insert(place.inode);
-        let (inode, body) = (place.inode, Body::new(place, header.id, key, file, ledger));
-        match torn {
-            true => self.remember_torn(inode, body),
-            false => self.remember(inode, || Ok(body)),
-        }
-    }
-
-    /// As [`Shared::remember`], of a file whose backing file does not say how long it is: it stays.
-    fn remember_torn(
-        self: &Arc<Self>,
-        inode: (u64, u64),
-        body: Arc<Body<S::File>>,
-    ) -> Result<Arc<Content<S>>, Error> {
-        write(&self.kept).pinned.entry(inode).or_insert(body);
-        self.known(inode).ok_or_else(|| Error::Damaged("the file is gone".into()))
+        self.remember(place.inode, file, |file| Ok(Body::new(place, header.id, key, file, ledger)))
     }
 
     /// See [`Contents::open`]. The caller holds the epoch.
@@ -135,10 +129,7 @@ impl<S: Store> Shared<S> {
         let unclean = !read(&shared.unclean).is_empty();
         let _mending = unclean.then(|| lock(&shared.mending));
         if let Some(content) = shared.known(place.inode) {
-            let body = &content.body;
-            if file.writable() && !body.state().file.writable() {
-                body.state_mut().file = Arc::new(file);
-            }
+            content.use_writable(file);
             return Ok(content);
         }
         if shared.read_only {
@@ -156,7 +147,7 @@ impl<S: Store> Shared<S> {
             }
             sound.insert(place.inode);
         }
-        shared.remember(place.inode, || {
+        shared.remember(place.inode, file, |file| {
             // In here no other thread opens or closes it: what an earlier opener wrote counts.
             let stored = file.len().map_err(|error| Error::io("reading a file's length", error))?;
             let len = shared
@@ -167,6 +158,10 @@ impl<S: Store> Shared<S> {
             let known = files.known.get(&(header.id, place.inode)).copied();
             let reserved = files.ranges.iter().any(|start| header.id.wrapping_sub(*start) < RANGE);
             drop(files);
+            if known.is_some() && file.is_removed() {
+                // What the journal had of it was forgotten with its last name.
+                return Err(Error::io("opening a file that was removed", rustix::io::Errno::STALE));
+            }
             let was = (len, stored, header.flags & SPARSE != 0);
             let ledger = Ledger::opened(shared.geometry, was, known, reserved);
             Ok(Body::new(place, header.id, key, file, ledger))
@@ -269,6 +264,15 @@ impl<S: Store> Shared<S> {
             Ok(secret)
         } else {
             Err(wrong())
+        }
+    }
+}
+
+impl<S: Store> Content<S> {
+    /// A backing file that is writable takes the place of one that is not.
+    fn use_writable(&self, file: S::File) {
+        if file.writable() && !self.state().file.writable() {
+            self.state_mut().file = Arc::new(file);
         }
     }
 }

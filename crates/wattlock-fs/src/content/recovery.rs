@@ -97,7 +97,7 @@ impl<S: Store> Shared<S> {
     ) -> Result<(), Error> {
         let (mut mended, written) = (Vec::new(), self.journal.written()?);
         // Records that only memory has are no replacement for what they overwrite.
-        let durable = self.journal.sync_found()?;
+        let durable = self.journal.sync_found(crypto)?;
         let wrong = self.each_known(files, stop, &mut |file, place, mut lost: Lost| {
             let Some((_, key)) = self.header_of(file, lost.id, crypto)? else { return Ok(Some(lost)) };
             refuse_newer(file, &place, &lost, written)?;

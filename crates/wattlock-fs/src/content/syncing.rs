@@ -138,11 +138,12 @@ impl<S: Store> Content<S> {
         };
         let synced = self.sync_beside_writers(&file, &steps, crypto).and_then(|()| {
             let mut state = self.state_mut();
+            if state.ledger.was_doubted() {
+                return Err(Error::io("syncing a file", rustix::io::Errno::IO));
+            }
             with_scratch(|scratch| self.carry_out(&mut state, &Request::Commit, scratch, crypto))
         });
-        if synced.is_err() {
-            self.state_mut().ledger.sync_failed();
-        }
+        self.state_mut().ledger.sync_ended(synced.is_ok());
         synced
     }
 

@@ -531,3 +531,41 @@ fn a_rotation_that_begins_again_writes_what_has_the_new_key_already() {
         assert!(sealed == 1 || header == before, "as it was");
     }
 }
+
+#[test]
+fn a_tree_that_is_open_for_reading_changes_nothing() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let crypto = &mut world.crypto;
+    let entry = tree.entry(&root, b"folder", crypto).unwrap();
+    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
+    make(&tree, &root, b"file", crypto);
+    let record = world.folder.path().join(&entry.stored).join("wattlock.dir");
+    fs::write(&record, []).unwrap();
+    let (tree, root) = Tree::open_to_read(world.folder.path(), &world.volume, crypto).unwrap();
+    tree.set_crashed(true);
+    assert!(tree.look_through(&|| false, crypto).unwrap());
+    let folder = tree.folder(&root, &entry, crypto).unwrap();
+    assert!(list(&tree, &folder, crypto).is_empty());
+    assert_eq!(tree.take_notes().len(), 1);
+    assert_eq!(fs::read(&record).unwrap(), b"");
+    assert_eq!(list(&tree, &root, crypto), set([b"file", b"folder"]));
+    let file = tree.entry(&root, b"file", crypto).unwrap();
+    let new = tree.entry(&root, b"new", crypto).unwrap();
+    let refused = [
+        tree.create_file(&root, &new, ALL).map(drop),
+        tree.open_file(&root, &file, OFlags::RDWR).map(drop),
+        tree.make_folder(&root, &new, ALL, crypto),
+        tree.make_node(&root, &new, FileType::Fifo, ALL, 0),
+        tree.make_link(&root, &new, b"target", crypto),
+        tree.hard_link((&root, &file), (&root, &new)),
+        tree.rename((&root, &file), (&root, &new), RenameFlags::empty()),
+        tree.remove(&root, &file, false),
+        tree.remove(&root, &entry, true),
+    ];
+    for refused in refused {
+        assert_eq!(errno(&refused.unwrap_err()), rustix::io::Errno::ROFS.raw_os_error());
+    }
+    tree.open_file(&root, &file, OFlags::RDONLY).unwrap();
+    assert_eq!(list(&tree, &root, crypto), set([b"file", b"folder"]));
+}

@@ -141,7 +141,7 @@ fn a_torn_file_is_read_as_far_as_it_is_whole_and_named() {
     assert!(is_mended(&contents, &store, "torn", &mut crypto));
     let line = "torn: 8192 bytes are shown; what followed had not been synced";
     assert_eq!(contents.take_lines(), [line]);
-    assert!(!contents.look_through(true, &|| false, &mut crypto).unwrap());
+    assert!(contents.look_through(true, &|| false, &mut crypto).unwrap(), "there is nothing to be mended");
     assert!(store.bytes("torn") == before);
 }
 
@@ -449,6 +449,26 @@ fn what_a_sync_acknowledges_after_a_checkpoint_failed_is_durable() {
         content.sync(&mut crypto).unwrap();
         assert!(after_crash(&store, &mut crypto) == model, "{len}");
     }
+}
+
+/// The system tells of what a disk refused once: whoever asks next, even a sync that had begun before, hears nothing.
+#[test]
+fn a_sync_acknowledges_nothing_that_another_one_lost_meanwhile() {
+    let mut crypto = crypto();
+    let store = SimStore::default();
+    let contents = Arc::new(start(&store, &mut crypto));
+    let (file, place) = store.create("file");
+    let content = contents.create(file, place, &mut crypto).unwrap();
+    let model = pattern(100_000, 1);
+    content.write(&model, 0, &mut crypto).unwrap();
+    let (other, disk) = (contents.clone(), store.clone());
+    store.during_next_sync(move || {
+        disk.fail_syncs(1);
+        assert_eq!(other.checkpoint(&mut support::crypto()).unwrap_err().errno(), 5);
+    });
+    assert_eq!(content.sync(&mut crypto).unwrap_err().errno(), 5);
+    content.sync(&mut crypto).unwrap();
+    assert!(after_crash(&store, &mut crypto) == model);
 }
 
 /// The head that was refused may count after a power cut, and what it does not name may be torn.

@@ -68,6 +68,13 @@ fn id_of(file: &impl File) -> std::io::Result<Option<u64>> {
     Ok(Header::parse(&bytes[..got]).ok().map(|header| header.id))
 }
 
+/// What is where a file was.
+enum Seen<F> {
+    There(Option<(Place, F)>),
+    /// It may not be opened, and was named.
+    Closed,
+}
+
 /// What is done with a file that was found, and with what belongs to it.
 type Work<'a, F, T> = dyn FnMut(&F, Place, T) -> Result<(), Error> + 'a;
 
@@ -105,16 +112,31 @@ impl<S: Store> Shared<S> {
             self.by_id(&mut search, stop, work)?;
         }
         match search.missed.filter(|_| !search.left.is_empty()) {
-            Some((place, error)) if self.read_only => {
-                let path = String::from_utf8_lossy(&place.path);
-                let why = "what the journal has of files there is not shown";
-                lock(&self.lines).push(format!("{path}: cannot be looked at, {error}: {why}"));
-            }
+            Some((place, error)) if self.read_only => self.name_unseen(&place, &error),
             Some(missed) => return Err(refused(missed)),
             None => {}
         }
         search.left.retain(|lost| lost.stranger);
         Ok(search.left)
+    }
+
+    /// Says what cannot be looked at in a volume that is only read.
+    fn name_unseen(&self, place: &Place, error: &std::io::Error) {
+        let path = String::from_utf8_lossy(&place.path);
+        let why = "what the journal has of files there is not shown";
+        lock(&self.lines).push(format!("{path}: cannot be looked at, {error}: {why}"));
+    }
+
+    /// As [`Store::find`]. In a volume that is only read one that may not be opened is named, and fails nothing else.
+    fn find(&self, place: &Place) -> Result<Seen<S::File>, Error> {
+        match self.store.find(place, !self.read_only) {
+            Ok(found) => Ok(Seen::There(found)),
+            Err(error) if self.read_only => {
+                self.name_unseen(place, &error);
+                Ok(Seen::Closed)
+            }
+            Err(error) => Err(Error::io("finding a file again", error)),
+        }
     }
 
     /// Does the work if the file's own inode is where the journal says.
@@ -125,7 +147,8 @@ impl<S: Store> Shared<S> {
         work: &mut Known<'_, S::File>,
     ) -> Result<(), Error> {
         let failed = |error| Error::io("finding a file again", error);
-        match self.store.find(&lost.place, !self.read_only).map_err(failed)? {
+        let Seen::There(found) = self.find(&lost.place)? else { return Ok(()) };
+        match found {
             Some((there, file)) if there.inode.1 == lost.place.inode.1 => {
                 search.tried(there.inode, work(&file, there, lost)?);
             }
@@ -174,7 +197,6 @@ impl<S: Store> Shared<S> {
         stop: &dyn Fn() -> bool,
         work: &mut Known<'_, S::File>,
     ) -> Result<(), Error> {
-        let failed = |error| Error::io("finding a file again", error);
         let (places, missed) = self.places(&search.left.iter().map(|lost| lost.id).collect(), stop);
         search.missed = missed;
         let mut rivals: HashMap<u64, usize> = HashMap::new();
@@ -196,7 +218,8 @@ impl<S: Store> Shared<S> {
                 search.left.push(Lost { stranger: lost.stranger || several, ..lost });
                 continue;
             };
-            match self.store.find(place, !self.read_only).map_err(failed)? {
+            let Seen::There(found) = self.find(place)? else { continue };
+            match found {
                 Some((there, file)) if there.inode == place.inode => {
                     search.tried(there.inode, work(&file, there, lost)?);
                 }
