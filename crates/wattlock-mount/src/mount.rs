@@ -18,7 +18,7 @@ use crate::control;
 use crate::door::{Behaviour, Descriptors, Door, Inner, is_bound};
 
 /// Most threads; a machine with more cores gains nothing from more.
-pub(crate) const THREADS: usize = 16;
+const THREADS: usize = 16;
 
 /// Most folders kept open.
 const FOLDERS: usize = 512;

@@ -19,7 +19,7 @@ use crate::backing::{Backing, Result};
 use crate::caller::{Caller, Groups, as_caller};
 use crate::door::{Inner, Opened, TRIES, entry, errno, inode, is_lost, type_of};
 use crate::folders::Dir;
-use crate::table::{Name, ROOT};
+use crate::table::{Name, ROOT, StillOpen};
 
 /// How often, and after which time each, a look is taken at a file that is about to be closed.
 const RELEASE_LOOKS: u32 = 20;
@@ -217,12 +217,10 @@ impl<B: Backing> Inner<B> {
                 false => self.stat_in(dir, &entry.stored).ok().filter(|now| is_same(now, &stat)),
             };
             match still {
-                Some(_) if self.outlived(number) => {
-                    self.table.forget(number, 1);
-                    return Err(errno(Errno::STALE));
+                Some(stat) if !self.outlived(inode(&stat), number) => {
+                    return Ok(Some(self.attr(number, &stat)));
                 }
-                Some(stat) => return Ok(Some(self.attr(number, &stat))),
-                None => self.table.mistaken(number, parent, &entry.stored),
+                _ => self.table.mistaken(number, parent, &entry.stored),
             }
         }
         Err(errno(Errno::STALE))
@@ -242,14 +240,13 @@ impl<B: Backing> Inner<B> {
         }
     }
 
-    /// Whether the kernel keeps a size of a file of which a write was refused, although the file is closed: refused once
-    /// more, the kernel drops what it has and asks again. A program that looks at a file which it has just closed waits
-    /// until that was answered.
-    fn outlived(&self, number: u64) -> bool {
+    /// Whether the kernel keeps a size of a file of which a write was refused, although the file is closed: it has another
+    /// number now. A program that looks at a file which it has just closed waits until that was answered.
+    fn outlived(&self, inode: (u64, u64), number: u64) -> bool {
         for _ in 0..RELEASE_LOOKS {
-            match self.table.outlived(number, Instant::now()) {
-                Some(outlived) => return outlived,
-                None => std::thread::sleep(RELEASE_LOOK),
+            match self.table.outlived(inode, number, Instant::now()) {
+                Ok(other) => return other.is_some(),
+                Err(StillOpen) => std::thread::sleep(RELEASE_LOOK),
             }
         }
         false

@@ -295,7 +295,7 @@ impl<B: Backing> Filesystem for Door<B> {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         number: INodeNo,
         handle: Fh,
         offset: u64,
@@ -306,7 +306,8 @@ impl<B: Backing> Filesystem for Door<B> {
         reply: ReplyWrite,
     ) {
         self.count(Op::Write);
-        match self.inner.write(number.0, handle.0, offset, data, (write_flags, flags.0)) {
+        let how = (write_flags, flags.0, request.unique().0);
+        match self.inner.write(number.0, handle.0, offset, data, how) {
             Ok(()) => {
                 self.inner.counters.bytes(true, data.len());
                 reply.written(data.len() as u32);

@@ -31,6 +31,9 @@ const NAMES: usize = 8;
 /// later, when there may be room again, is not.
 const REFUSING: Duration = Duration::from_secs(1);
 
+/// Writes that are kept of one inode: more than the kernel has under way at the same time.
+const GROWTH: usize = 256;
+
 /// What begins the number of an inode whose own number the kernel knows as another file.
 const OTHER: u64 = 1 << 62;
 
@@ -53,8 +56,9 @@ struct Node<C> {
     removed: bool,
     /// Known to have no file capability that a write would have to remove.
     plain: bool,
-    /// The length that writes of the present openers go beyond.
+    /// The length that writes of the present openers go beyond, and those that do.
     base: u64,
+    growth: Option<Box<Growth>>,
     /// A write of what the kernel kept was refused: until it forgets the inode, it shows a size that is not stored.
     refused: Option<Box<Refused>>,
     opens: u32,
@@ -65,6 +69,10 @@ struct Node<C> {
     held: Option<Arc<OwnedFd>>,
 }
 
+/// An inode is open, and what becomes of it is not known yet.
+#[derive(Debug, PartialEq, Eq)]
+pub struct StillOpen;
+
 /// A write that was refused.
 #[derive(Clone, Copy)]
 struct Refused {
@@ -72,6 +80,38 @@ struct Refused {
     end: u64,
     errno: i32,
     last: Instant,
+}
+
+/// Writes that made a content longer, in the order in which the kernel asked for them: by their numbers, and where each
+/// ends. Threads carry them out in any order.
+#[derive(Default)]
+struct Growth {
+    latest: VecDeque<(u64, u64)>,
+    /// The furthest end of all that came before.
+    before: u64,
+}
+
+impl Growth {
+    fn add(&mut self, request: u64, end: u64) {
+        if self.latest.len() == GROWTH
+            && let Some((_, end)) = self.latest.pop_front()
+        {
+            self.before = self.before.max(end);
+        }
+        self.latest.push_back((request, end));
+    }
+
+    /// How far what was asked for before a request reached.
+    fn reach(&self, request: u64) -> u64 {
+        let earlier = self.latest.iter().filter(|(number, _)| *number < request).map(|(_, end)| *end);
+        earlier.fold(self.before, u64::max)
+    }
+
+    /// Nothing reaches further.
+    fn cut(&mut self, len: u64) {
+        self.before = self.before.min(len);
+        self.latest.iter_mut().for_each(|(_, end)| *end = len.min(*end));
+    }
 }
 
 /// Most inodes have one name: no list for those.
@@ -156,6 +196,9 @@ pub struct Table<C> {
     held: Mutex<HeldOnes>,
     /// Whether a write was ever refused.
     refusals: AtomicBool,
+    /// Inodes, by their own numbers, that the kernel knows no longer by the number under which it was told that a write
+    /// was refused: their next sync tells it.
+    untold: Mutex<HashMap<u64, i32>>,
 }
 
 /// Inodes that were held, the oldest first, and how many those may be before some are let go.
@@ -181,6 +224,7 @@ impl<C> Table<C> {
             given,
             held,
             refusals,
+            untold: Mutex::default(),
         }
     }
 
@@ -197,6 +241,9 @@ impl<C> Table<C> {
     /// As [`Table::number`], of an inode of which the kernel will be told. `new` says that this process has made it.
     pub fn number_for(&self, inode: (u64, u64), kind: FileType, new: bool) -> u64 {
         let number = self.number(inode);
+        if new && self.refusals.load(Ordering::Relaxed) {
+            lock(&self.untold).remove(&self.own_number(inode));
+        }
         let another = |node: &mut Node<C>| new || node.kind != kind || (node.removed && node.held.is_none());
         match number != ROOT && self.with(number, another) == Some(true) {
             true => self.renew(self.own_number(inode), number),
@@ -430,14 +477,39 @@ impl<C> Table<C> {
         self.with(number, |node| node.base = len);
     }
 
+    /// As [`Table::set_base`], of a content that was cut or extended.
+    pub fn set_len(&self, number: u64, len: u64) {
+        self.with(number, |node| (node.base, node.growth) = (len, None));
+    }
+
+    /// Notes a write of what the kernel kept, by the request's number, before it is done.
+    pub fn writes(&self, number: u64, request: u64, end: u64) {
+        self.with(number, |node| {
+            if end > node.base {
+                node.growth.get_or_insert_default().add(request, end);
+            }
+        });
+    }
+
     /// A write of such a range was refused. Where the content has to end now, if it was to become longer by that write.
-    pub fn refuse(&self, number: u64, range: Range<u64>, errno: i32, now: Instant) -> Option<u64> {
+    /// What the kernel had asked for before it stays.
+    pub fn refuse(
+        &self,
+        number: u64,
+        (request, range): (u64, Range<u64>),
+        errno: i32,
+        now: Instant,
+    ) -> Option<u64> {
         self.refusals.store(true, Ordering::Relaxed);
         self.with(number, |node| {
-            let end = if range.end > node.base { range.start.max(node.base) } else { u64::MAX };
+            let reach = node.growth.as_ref().map_or(0, |growth| growth.reach(request)).max(node.base);
+            let end = if range.end > reach { range.start.max(reach) } else { u64::MAX };
             let before = node.refused.as_deref().filter(|refused| refused.end <= end).copied();
             let one = Refused { last: now, ..before.unwrap_or(Refused { end, errno, last: now }) };
             node.refused = Some(Box::new(one));
+            if let Some(growth) = &mut node.growth {
+                growth.cut(one.end);
+            }
             (one.end < u64::MAX).then_some(one.end)
         })?
     }
@@ -461,20 +533,41 @@ impl<C> Table<C> {
             && self.with(number, |node| node.refused.is_some()) == Some(true)
     }
 
-    /// Whether the kernel still knows, besides for this one time, an inode of which a write was refused and that nobody
-    /// has open any more, which is said once; `None` if it is open, and was refused a moment ago.
-    pub fn outlived(&self, number: u64, now: Instant) -> Option<bool> {
+    /// Another number for an inode of which a write was refused and that nobody has open any more: the kernel shows a
+    /// size that is not stored as long as it knows the inode as `number`, and it may for long. `None` if it shows what is
+    /// stored; an error if the inode is open, and was refused a moment ago.
+    pub fn outlived(&self, inode: (u64, u64), number: u64, now: Instant) -> Result<Option<u64>, StillOpen> {
         if !self.is_refused(number) {
-            return Some(false);
+            return Ok(None);
         }
-        let outlived = |node: &mut Node<C>| match node.opens {
-            0 => Some(node.refused.take().is_some() && node.lookups > 1),
-            _ => match node.refused.as_deref() {
-                Some(refused) if now.saturating_duration_since(refused.last) < REFUSING => None,
-                _ => Some(false),
-            },
-        };
-        self.with(number, outlived).unwrap_or(Some(false))
+        let closed = self.with(number, |node| match (node.opens, node.refused.as_deref().copied()) {
+            (0, _) => Ok(node.refused.take()),
+            (_, Some(refused)) if now.saturating_duration_since(refused.last) < REFUSING => Err(StillOpen),
+            _ => Ok(None),
+        });
+        let Some(refused) = closed.unwrap_or(Ok(None))? else { return Ok(None) };
+        let own = self.own_number(inode);
+        lock(&self.untold).insert(own, refused.errno);
+        Ok(Some(self.renew(own, number)))
+    }
+
+    /// Why a write of an inode was refused, once, if the kernel knows it by another number by now: a program that did not
+    /// look at what closing returned would take the next sync for good. One that was told by an earlier sync hears it
+    /// twice.
+    pub fn untold(&self, number: u64) -> Option<i32> {
+        if !self.refusals.load(Ordering::Relaxed) {
+            return None;
+        }
+        let own = self.own_of(number);
+        lock(&self.untold).remove(&own)
+    }
+
+    /// The own number of an inode that has another one.
+    fn own_of(&self, number: u64) -> u64 {
+        if number & OTHER == 0 {
+            return number;
+        }
+        lock(&self.others).iter().find(|(_, other)| **other == number).map_or(number, |(own, _)| *own)
     }
 
     /// An opener that writes came; whether it is the only one.
@@ -488,7 +581,12 @@ impl<C> Table<C> {
 
     /// An opener that writes is gone.
     pub fn writer_gone(&self, number: u64) {
-        self.with(number, |node| node.writers = node.writers.saturating_sub(1));
+        self.with(number, |node| {
+            node.writers = node.writers.saturating_sub(1);
+            if node.writers == 0 {
+                node.growth = None;
+            }
+        });
     }
 
     /// Whether an opener writes.
@@ -557,6 +655,10 @@ impl<C> Table<C> {
             shard.remove(&number)
         };
         if let Some(node) = gone {
+            if let Some(refused) = node.refused {
+                let own = self.own_of(number);
+                lock(&self.untold).insert(own, refused.errno);
+            }
             self.restore(number);
             self.orphan(node.names.into_vec());
         }
@@ -572,6 +674,7 @@ impl<C> Node<C> {
             removed: false,
             plain: false,
             base: 0,
+            growth: None,
             refused: None,
             opens: 0,
             writers: 0,
@@ -731,27 +834,70 @@ mod tests {
         table.opened(10, Arc::new(3), true);
         table.set_base(10, 100);
         assert_eq!(table.refuses(10, 5000, now), None);
-        assert_eq!(table.refuse(10, 5000..6000, 28, now), Some(5000), "the content ends there");
+        assert_eq!(table.refuse(10, (7, 5000..6000), 28, now), Some(5000), "the content ends there");
         assert_eq!(table.refuses(10, 5000, now), Some(28));
         assert_eq!(table.refuses(10, 4999, now), None);
-        assert_eq!(table.refuse(10, 9000..9001, 5, now), Some(5000), "the first one counts");
-        assert_eq!(table.refuse(10, 4000..5000, 28, now), Some(4000));
+        assert_eq!(table.refuse(10, (8, 9000..9001), 5, now), Some(5000), "the first one counts");
+        assert_eq!(table.refuse(10, (6, 4000..5000), 28, now), Some(4000));
         assert_eq!(table.refuses(10, 4000, now + REFUSING), None, "there may be room again");
         // What was there before stays.
-        assert_eq!(table.refuse(10, 50..200, 28, now), Some(100));
+        assert_eq!(table.refuse(10, (5, 50..200), 28, now), Some(100));
         assert_eq!((table.refuses(10, 99, now), table.refuses(10, 100, now)), (None, Some(28)));
-        table.set_base(10, 10_000);
         found(&table, 11, ROOT, "b");
         table.set_base(11, 100);
-        assert_eq!(table.refuse(11, 0..100, 28, now), None, "it overwrites");
+        assert_eq!(table.refuse(11, (1, 0..100), 28, now), None, "it overwrites");
         assert_eq!(table.refuses(11, 100, now), None);
-        // The kernel keeps it for one name beside the one that is asked for.
-        assert_eq!(table.outlived(10, now), None);
-        assert_eq!(table.outlived(10, now + REFUSING), Some(false));
+    }
+
+    #[test]
+    fn what_was_asked_for_before_a_refused_write_stays() {
+        let (table, now) = (table(), Instant::now());
+        found(&table, 10, ROOT, "a");
+        // Threads note them in any order.
+        for (request, end) in [(4, 4000), (1, 1000), (3, 3000), (2, 2000)] {
+            table.writes(10, request, end);
+        }
+        assert_eq!(table.refuse(10, (3, 2000..3000), 28, now), Some(2000), "the fourth came behind it");
+        found(&table, 11, ROOT, "b");
+        table.writes(11, 1, 9000);
+        table.writes(11, 2, 2000);
+        assert_eq!(table.refuse(11, (2, 1000..2000), 28, now), None, "in front of what was there");
+        table.writes(11, 3, 10_000);
+        assert_eq!(table.refuse(11, (3, 8000..10_000), 28, now), Some(9000));
+        found(&table, 12, ROOT, "c");
+        for request in 0..2 * GROWTH as u64 {
+            table.writes(12, request, (request + 1) * 10);
+        }
+        assert_eq!(table.refuse(12, (500, 5000..5010), 28, now), Some(5000));
+        assert_eq!(table.refuse(12, (9, 90..100), 28, now), Some(5000), "too long ago to be told");
+        table.set_len(12, 50);
+        assert_eq!(table.refuse(12, (600, 60..70), 28, now), Some(60));
+    }
+
+    #[test]
+    fn what_was_refused_has_another_number_once_it_is_closed_and_its_next_sync_says_so() {
+        let (table, now) = (table(), Instant::now());
+        found(&table, 10, ROOT, "a");
+        table.opened(10, Arc::new(3), true);
+        table.refuse(10, (1, 5000..6000), 28, now);
+        assert_eq!(table.outlived((7, 10), 10, now), Err(StillOpen));
+        assert_eq!(table.outlived((7, 10), 10, now + REFUSING), Ok(None), "its opener knows");
         table.closed(10);
         found(&table, 10, ROOT, "a");
-        assert_eq!(table.outlived(10, now), Some(true));
-        assert_eq!(table.outlived(10, now), Some(false));
+        assert_eq!(table.untold(10), None, "the kernel tells it");
+        let other = table.outlived((7, 10), 10, now).unwrap().unwrap();
+        assert_eq!(table.number((7, 10)), other);
+        assert_eq!(table.outlived((7, 10), other, now), Ok(None));
+        assert_eq!((table.untold(other), table.untold(other)), (Some(28), None));
+        found(&table, 11, ROOT, "b");
+        table.refuse(11, (1, 0..100), 28, now);
+        table.forget(11, 1);
+        assert_eq!(table.untold(11), Some(28), "the kernel forgot it");
+        found(&table, 11, ROOT, "b");
+        table.refuse(11, (1, 0..100), 28, now);
+        table.forget(11, 1);
+        table.number_for((7, 11), FILE, true);
+        assert_eq!(table.untold(11), None, "another file");
     }
 
     #[test]

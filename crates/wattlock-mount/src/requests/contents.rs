@@ -13,13 +13,9 @@ use super::LARGEST;
 use super::inodes::unchanged;
 use crate::backing::{Backing, Result};
 use crate::door::{FileHandle, Inner, Opened, errno};
-use crate::mount::THREADS;
 
 /// Bytes that one copying request moves at most; the kernel asks again for the rest.
 const COPY_AT_ONCE: u64 = 16 << 20;
-
-/// Bytes of one file that all threads write at the same time, at most.
-const AT_ONCE: u64 = THREADS as u64 * LARGEST as u64;
 
 const PUNCH_HOLE: i32 = 2;
 const KEEP_SIZE: i32 = 1;
@@ -50,7 +46,7 @@ impl<B: Backing> Inner<B> {
                 done?;
             }
         }
-        self.table.set_base(number, size);
+        self.table.set_len(number, size);
         if request.uid() != 0 {
             self.drop_privileges(number, None, thread)?;
         }
@@ -97,7 +93,7 @@ impl<B: Backing> Inner<B> {
         handle: u64,
         at: u64,
         data: &[u8],
-        how: (WriteFlags, i32),
+        how: (WriteFlags, i32, u64),
     ) -> Result<()> {
         let file = self.files.get(handle).ok_or_else(|| errno(Errno::BADF))?;
         self.on_thread(|thread, _| {
@@ -110,7 +106,7 @@ impl<B: Backing> Inner<B> {
             match append {
                 true => self.backing.append(&file.opened.content, data, thread).map(|_| ())?,
                 false if how.0.contains(WriteFlags::FUSE_WRITE_CACHE) => {
-                    self.write_kept((number, &file.opened.content), at, data, thread)?;
+                    self.write_kept((number, how.2, &file.opened.content), at, data, thread)?;
                 }
                 false => self.backing.write(&file.opened.content, data, at, thread)?,
             }
@@ -125,7 +121,7 @@ impl<B: Backing> Inner<B> {
     /// program had been told at once: what the kernel kept behind it, which other threads may be writing, is refused too.
     fn write_kept(
         &self,
-        (number, content): (u64, &B::Content),
+        (number, request, content): (u64, u64, &B::Content),
         at: u64,
         data: &[u8],
         thread: &mut B::Thread,
@@ -134,17 +130,16 @@ impl<B: Backing> Inner<B> {
             Some(errno) => Err(self::errno(Errno::from_raw_os_error(errno))),
             None => Ok(()),
         };
+        let range = at..at + data.len() as u64;
+        self.table.writes(number, request, range.end);
         refuses()?;
         let written = self.backing.write(content, data, at, thread).and_then(|()| refuses());
-        if let Err(error) = &written {
-            let end = self.table.refuse(number, at..at + data.len() as u64, error.errno(), Instant::now());
-            // What is further behind was not written by another thread at the same time.
-            let behind =
-                |end: &u64| self.backing.len(content).checked_sub(*end).is_some_and(|more| more <= AT_ONCE);
-            if let Some(end) = end.filter(behind) {
-                // What cannot be cut off stays: it is what was stored.
-                drop(self.backing.set_len(content, end, thread));
-            }
+        if let Err(error) = &written
+            && let Some(end) = self.table.refuse(number, (request, range), error.errno(), Instant::now())
+            && self.backing.len(content) > end
+        {
+            // What cannot be cut off stays: it is what was stored.
+            drop(self.backing.set_len(content, end, thread));
         }
         written
     }
@@ -306,7 +301,8 @@ impl<B: Backing> Inner<B> {
             self.renamed.synced(file.number, &new);
         }
         self.table.set_base(file.number, self.backing.len(content));
-        Ok(())
+        // What is there is durable, and it is not all that was written.
+        self.table.untold(file.number).map_or(Ok(()), |error| Err(errno(Errno::from_raw_os_error(error))))
     }
 
     pub(super) fn add_file(&self, number: u64, opened: Arc<Opened<B::Content>>, writes: bool) -> u64 {
