@@ -145,6 +145,8 @@ struct Files {
     /// By file id, and device and inode number, since a file may be copied behind the mount: number in the journal, and
     /// committed length.
     known: HashMap<(u64, (u64, u64)), (u32, u64)>,
+    /// Of those, removed ones of which the journal has what is not in place.
+    forgotten: HashSet<(u64, (u64, u64))>,
     numbers: u32,
     /// Ranges for new files, and how many ids of the last were given away.
     ranges: Vec<u64>,
@@ -364,6 +366,11 @@ impl<S: Store> Contents<S> {
             // Whoever opens it now waits until this is done.
             None => work(),
         }
+    }
+
+    /// The content of an inode, if it is open or what the journal has of it is kept.
+    pub fn known(&self, inode: (u64, u64)) -> Option<Arc<Content<S>>> {
+        self.shared.known(inode)
     }
 
     /// To be called when a name of a file was removed: without another name and an opener nothing of it is kept, and its

@@ -161,6 +161,12 @@ pub trait Backing: Send + Sync + 'static {
     /// [`Error::Io`].
     fn remove(&self, folder: &Self::Folder, entry: &Entry, folder_itself: bool) -> Result<()>;
 
+    /// The content of an inode that is open or that is kept without an opener: what the journal has of a file stays as
+    /// long as this lives, although its last name goes.
+    fn kept(&self, _inode: (u64, u64)) -> Option<Self::Content> {
+        None
+    }
+
     /// Makes what belongs to names durable that were made since the last call.
     ///
     /// # Errors

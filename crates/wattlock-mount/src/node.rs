@@ -19,7 +19,7 @@ use crate::backing::{Backing, Result};
 use crate::caller::{Caller, Groups, as_caller};
 use crate::door::{Inner, Opened, TRIES, entry, errno, inode, is_lost, type_of};
 use crate::folders::Dir;
-use crate::table::{Name, ROOT, StillOpen};
+use crate::table::{Held, Name, ROOT, StillOpen};
 
 /// How often, and after which time each, a look is taken at a file that is about to be closed.
 const RELEASE_LOOKS: u32 = 20;
@@ -30,7 +30,7 @@ pub(crate) enum Spot<F> {
     /// An entry in a folder: what its name means may change at any moment.
     Named(Arc<Dir<F>>, Entry),
     /// Its descriptor, which opens nothing.
-    Held(Arc<OwnedFd>),
+    Held(Arc<Held>),
     /// It is open.
     Opened(Arc<File>),
     /// The volume's own folder.
@@ -123,7 +123,7 @@ impl<B: Backing> Inner<B> {
                 let held = self.name_only(&dir, &entry.stored)?;
                 let stat = rustix::fs::statat(&held, "", AtFlags::EMPTY_PATH).map_err(errno)?;
                 self.is(number, &stat)?;
-                Ok((Spot::Held(Arc::new(held)), stat))
+                Ok((Spot::Held(Arc::new(Held::new(held, None::<()>))), stat))
             }
             found => Ok(found),
         })
@@ -297,7 +297,7 @@ impl<B: Backing> Inner<B> {
             Spot::Named(dir, entry) => {
                 proc_path(self.backing.fd(&dir.folder).as_raw_fd(), Some(&entry.stored))
             }
-            Spot::Held(held) => proc_path(held.as_raw_fd(), None),
+            Spot::Held(held) => proc_path(held.as_fd().as_raw_fd(), None),
             Spot::Opened(file) => proc_path(file.as_raw_fd(), None),
         })
     }

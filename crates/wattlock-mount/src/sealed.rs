@@ -290,6 +290,10 @@ impl Backing for Sealed {
         Ok(())
     }
 
+    fn kept(&self, inode: (u64, u64)) -> Option<SealedContent> {
+        self.contents.known(inode).map(|content| SealedContent { content, writes: Mark::default() })
+    }
+
     fn remove(&self, folder: &Folder, entry: &Entry, folder_itself: bool) -> Result<()> {
         self.is_writable()?;
         let removed = if folder_itself { None } else { file_at((folder, entry)) };

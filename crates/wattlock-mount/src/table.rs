@@ -11,7 +11,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -66,7 +66,27 @@ struct Node<C> {
     writers: u32,
     names: Names,
     content: Option<Arc<C>>,
-    held: Option<Arc<OwnedFd>>,
+    held: Option<Arc<Held>>,
+}
+
+/// A descriptor of an inode, and with it what the journal has of its content: without a name and an opener that would be
+/// forgotten.
+pub struct Held {
+    fd: OwnedFd,
+    _content: Option<Box<dyn Send + Sync>>,
+}
+
+impl Held {
+    /// Holds an inode, and its content.
+    pub fn new<C: Send + Sync + 'static>(fd: OwnedFd, content: Option<C>) -> Held {
+        Held { fd, _content: content.map(|content| Box::new(content) as _) }
+    }
+}
+
+impl AsFd for Held {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 /// An inode is open, and what becomes of it is not known yet.
@@ -335,7 +355,7 @@ impl<C> Table<C> {
     }
 
     /// The descriptor of an inode that loses a name, or has lost its last one.
-    pub fn held(&self, number: u64) -> Option<Arc<OwnedFd>> {
+    pub fn held(&self, number: u64) -> Option<Arc<Held>> {
         self.shard(number).get(&number)?.held.clone()
     }
 
@@ -366,7 +386,7 @@ impl<C> Table<C> {
     }
 
     /// A name is about to be removed: `held` names the inode meanwhile, and afterwards if no other name is known.
-    pub fn hold(&self, number: u64, held: &Arc<OwnedFd>) {
+    pub fn hold(&self, number: u64, held: &Arc<Held>) {
         let new = self.with(number, |node| {
             let new = node.held.is_none();
             node.held.get_or_insert_with(|| held.clone());
@@ -384,7 +404,7 @@ impl<C> Table<C> {
         parent: u64,
         stored: &OsStr,
         last: bool,
-        held: Option<Arc<OwnedFd>>,
+        held: Option<Arc<Held>>,
     ) {
         self.with(number, |node| node.removed |= last);
         if let Some(held) = held {
@@ -703,8 +723,8 @@ mod tests {
         table.name(number, 0).map(|name| (name.parent, name.stored.to_string_lossy().into_owned()))
     }
 
-    fn descriptor() -> Arc<OwnedFd> {
-        Arc::new(std::fs::File::open("/dev/null").unwrap().into())
+    fn descriptor() -> Arc<Held> {
+        Arc::new(Held::new(std::fs::File::open("/dev/null").unwrap().into(), None::<()>))
     }
 
     /// Removes a name as a request does.

@@ -147,15 +147,26 @@ fn what_another_program_replaced_is_walked_to_again() {
 /// Files that a program still uses by another way than an open file: a descriptor that names it, a working folder.
 const REMOVED: &str = r#"
 import os
-f = os.open("f", os.O_WRONLY | os.O_CREAT)
-os.write(f, b"content"); os.close(f)
-named = os.open("f", os.O_PATH)
+def put(name):
+    f = os.open(name, os.O_WRONLY | os.O_CREAT)
+    os.write(f, b"content"); os.fsync(f); os.close(f)
+    # A volume's journal has this, and the file has not.
+    f = os.open(name, os.O_WRONLY); os.pwrite(f, b"C", 0); os.close(f)
+    return os.open(name, os.O_PATH)
+named = put("f")
 path = f"/proc/self/fd/{named}"
 open("g", "w").close()
 os.rename("g", "f")
-def told():
+def told(path=path):
     with open(path, "rb") as f:
+        # Not what the kernel remembers.
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return f.read()
+unlinked = put("u")
+os.unlink("u")
+print(told(f"/proc/self/fd/{unlinked}"))
+os.fsync(os.open("f", os.O_WRONLY)); os.sync()
+print(told(f"/proc/self/fd/{unlinked}"))
 s = os.fstat(named)
 print(s.st_size, s.st_nlink, told(), os.chmod(path, 0o600), oct(os.fstat(named).st_mode))
 os.setxattr(path, "user.a", b"v"); os.truncate(path, 3)

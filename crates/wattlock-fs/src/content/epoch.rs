@@ -173,6 +173,9 @@ impl<S: Store> Shared<S> {
         // No opener comes meanwhile.
         let open = write(&self.open);
         if open.get(&inode).is_none_or(|content| content.strong_count() == 0) {
+            if body.state().ledger.is_replaced() {
+                lock(&self.files).forgotten.insert((body.id, inode));
+            }
             let forgotten = write(&self.kept).forget(inode);
             drop(open);
             drop(forgotten);

@@ -157,9 +157,10 @@ impl<S: Store> Shared<S> {
             let files = lock(&shared.files);
             let known = files.known.get(&(header.id, place.inode)).copied();
             let reserved = files.ranges.iter().any(|start| header.id.wrapping_sub(*start) < RANGE);
+            let files_forgot = files.forgotten.contains(&(header.id, place.inode));
             drop(files);
-            if known.is_some() && file.is_removed() {
-                // What the journal had of it was forgotten with its last name.
+            if files_forgot && file.is_removed() {
+                // What the journal has of it was forgotten with its last name.
                 return Err(Error::io("opening a file that was removed", rustix::io::Errno::STALE));
             }
             let was = (len, stored, header.flags & SPARSE != 0);

@@ -1,7 +1,6 @@
 //! What goes by a name in a folder: looked up, made, removed, renamed, linked.
 
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fuser::{FileAttr, RenameFlags, Request};
@@ -13,6 +12,7 @@ use wattlock_fs::tree::Entry;
 use crate::backing::{Backing, Result};
 use crate::door::{Inner, errno, inode, is_full, type_of};
 use crate::folders::Dir;
+use crate::table::Held;
 
 /// A name that is about to be removed, or replaced.
 struct Going<'a> {
@@ -22,7 +22,7 @@ struct Going<'a> {
     folder: bool,
     /// The inode has no other name.
     last: bool,
-    held: Option<Arc<OwnedFd>>,
+    held: Option<Arc<Held>>,
 }
 
 impl<B: Backing> Inner<B> {
@@ -55,7 +55,8 @@ impl<B: Backing> Inner<B> {
         let (stat, held) = match self.name_only(dir, stored) {
             Ok(held) => {
                 let stat = rustix::fs::statat(&held, "", AtFlags::EMPTY_PATH).map_err(errno)?;
-                (stat, Some(Arc::new(held)))
+                let content = self.backing.kept(inode(&stat));
+                (stat, Some(Arc::new(Held::new(held, content))))
             }
             // Without a descriptor left, what goes is not held: removing must go on.
             Err(error) if is_full(&error) => (self.stat_in(dir, stored).map_err(errno)?, None),
