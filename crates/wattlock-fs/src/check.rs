@@ -24,7 +24,7 @@ use crate::content::{Content, Contents};
 use crate::format::Geometry;
 use crate::rotate::{shown, shown_stored};
 use crate::store::{File as _, Place, Store};
-use crate::tree::{Entry, Folder, Tree};
+use crate::tree::{Entry, Folder, Stored, Tree};
 
 /// Bytes read together.
 const STEP: usize = 1 << 20;
@@ -171,26 +171,29 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
     ) {
         self.state().found.folders += 1;
         let folder = Arc::new(folder);
-        let (listed, foreign) = match self.tree.list_until(&folder, stop, crypto) {
-            Ok(both) => both,
+        let survey = match self.tree.survey(&folder, stop, crypto) {
+            Ok(survey) => survey,
             Err(Error::Files(wattlock_files::Error::Door(wattlock_door::Error::Interrupted))) => return,
             Err(error) => return self.damaged(path, error),
         };
-        for left in self.tree.leftovers(&folder).unwrap_or_default() {
-            let line =
-                format!("{}: left over by a crash or a repair, of no harm", join(path, &shown_stored(&left)));
-            self.state().found.notes.push(line);
+        for (stored, what) in survey.useless() {
+            let what = match what {
+                Stored::OwnCopy => "another program's copy of a file of the volume",
+                _ => "left over by a crash or a repair",
+            };
+            let path = join(path, &shown_stored(stored));
+            self.state().found.notes.push(format!("{path}: {what}, of no harm"));
         }
         let below = |stored: &OsString| {
             let slash = if place.is_empty() { &b""[..] } else { b"/" };
             [place, slash, stored.as_bytes()].concat()
         };
         let mut items: Vec<Item> = Vec::new();
-        for entry in &listed {
+        for entry in &survey.listed {
             let (place, shown) = (below(&entry.stored), join(path, &shown(&entry.name)));
             items.push(Item { entry: entry.entry(), kind: entry.kind, place, shown, nameless: false });
         }
-        for stored in foreign {
+        for stored in survey.foreign {
             let Some(kind) = self.tree.kind(&folder, &stored) else { continue };
             let (place, shown) = (below(&stored), join(path, &shown_stored(&stored)));
             let entry = Entry { stored, sidecar: None };

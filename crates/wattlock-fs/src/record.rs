@@ -14,7 +14,7 @@ use crate::volume::Volume;
 use crate::xaes::XaesKey;
 
 /// The record's name in its folder.
-pub(crate) const NAME: &str = "wattlock.dir";
+pub const NAME: &str = "wattlock.dir";
 /// Its length in bytes.
 pub(crate) const LEN: usize = 128;
 /// Its first bytes.

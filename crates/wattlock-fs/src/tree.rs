@@ -41,6 +41,9 @@ use crate::record::{self, Masters, Record};
 use crate::volume::{NameMode, Volume};
 use records::{Unsynced, write_record};
 pub(crate) use stored::is_ours;
+pub use stored::{Stored, Survey};
+
+pub use crate::record::NAME as RECORD;
 
 /// Folders in folders that are looked into for files.
 const FOLDERS_DEEP: usize = 64;

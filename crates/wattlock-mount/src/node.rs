@@ -14,7 +14,7 @@ use wattlock_fs::Error;
 use wattlock_fs::store::Place;
 use wattlock_fs::tree::Entry;
 
-use crate::attr::attributes;
+use crate::attr::{attributes, unchanged};
 use crate::backing::{Backing, Result};
 use crate::caller::{Caller, Groups, as_caller};
 use crate::door::{Inner, Opened, TRIES, entry, errno, inode, is_lost, type_of};
@@ -343,6 +343,19 @@ impl<B: Backing> Inner<B> {
         self.backing.with_times(inode(stat), &mut set)
     }
 
+    /// Gives a file the modification time again that the kernel has set, if what it had kept was written afterwards.
+    pub fn set_time_again(&self, number: u64, file: BorrowedFd<'_>) {
+        let Some(time) = self.table.time_of(number) else { return };
+        let Ok(stat) = rustix::fs::fstat(file) else { return };
+        let times = Timestamps { last_modification: time, ..unchanged() };
+        let mut set = || match self.table.is_time_of(number, time) {
+            true => rustix::fs::futimens(file, &times).map_err(errno),
+            false => Ok(()),
+        };
+        // A time that is a moment late is better than an error of what is done.
+        drop(self.backing.with_times(inode(&stat), &mut set));
+    }
+
     /// A file's content, with one more opener.
     pub fn open(&self, number: u64, write: bool, thread: &mut B::Thread) -> Result<Arc<Opened<B::Content>>> {
         self.settled(|| {
@@ -352,11 +365,31 @@ impl<B: Backing> Inner<B> {
                 }
                 self.table.closed(number);
             }
-            self.open_now(number, write, thread)
+            self.open_now(number, (write, false), thread)
         })
     }
 
-    fn open_now(&self, number: u64, write: bool, thread: &mut B::Thread) -> Result<Arc<Opened<B::Content>>> {
+    /// As [`Inner::open`], to be written, and empties the file. One whose header does not open, of which nothing can be
+    /// kept, begins anew.
+    pub fn open_empty(&self, number: u64, thread: &mut B::Thread) -> Result<Arc<Opened<B::Content>>> {
+        let opened = match self.open(number, true, thread) {
+            Err(Error::Damaged(_)) => self.settled(|| self.open_now(number, (true, true), thread)),
+            opened => opened,
+        }?;
+        if let Err(error) = self.backing.set_len(&opened.content, 0, thread) {
+            self.table.closed(number);
+            return Err(error);
+        }
+        self.table.set_len(number, 0);
+        Ok(opened)
+    }
+
+    fn open_now(
+        &self,
+        number: u64,
+        (write, anew): (bool, bool),
+        thread: &mut B::Thread,
+    ) -> Result<Arc<Opened<B::Content>>> {
         let (spot, stat) = self.spot_now(number, thread)?;
         if type_of(&stat) != FileType::RegularFile {
             return Err(errno(Errno::INVAL));
@@ -386,7 +419,14 @@ impl<B: Backing> Inner<B> {
         let stat = rustix::fs::fstat(&file).map_err(errno)?;
         self.is(number, &stat)?;
         let place = place(&stat, path);
-        let content = self.backing.open_content(file, place, thread)?;
+        let content = match anew {
+            true => {
+                let _creating = self.backing.before_create(thread)?;
+                rustix::fs::ftruncate(&file, 0).map_err(errno)?;
+                self.backing.create_content(file, place, thread)?
+            }
+            false => self.backing.open_content(file, place, thread)?,
+        };
         let opened = Arc::new(Opened { content, writable });
         Ok(self.table.opened(number, opened, false))
     }

@@ -13,9 +13,9 @@ use std::time::SystemTime;
 
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno as Refusal, FileAttr, FileHandle as Fh, Filesystem,
-    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{FileType, OFlags, Timestamps, XattrFlags};
 
@@ -66,6 +66,8 @@ impl<B: Backing> Filesystem for Door<B> {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DONT_MASK,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            // A file of which nothing opens may still be emptied.
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
         ];
         if !self.inner.behaviour.unbound {
             // With this the kernel checks permissions, by ACLs too, whatever the mount's options say.
@@ -255,11 +257,10 @@ impl<B: Backing> Filesystem for Door<B> {
         self.entered((new_parent.0, new_name), self.inner.link(number.0, new_parent.0, new_name), reply);
     }
 
-    fn open(&self, _request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         self.count(Op::Open);
-        let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
-        match self.inner.on_thread(|thread, _| self.inner.open(number.0, write, thread)) {
-            Ok(opened) => {
+        match self.inner.open_as_asked(number.0, flags, request) {
+            Ok((opened, write)) => {
                 let handle = self.inner.add_file(number.0, opened, write);
                 reply.opened(Fh(handle), self.inner.flags_of_open());
             }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Timespec};
 use wattlock_core::sync::lock;
 
 /// The volume's own folder.
@@ -56,9 +56,9 @@ struct Node<C> {
     removed: bool,
     /// Known to have no file capability that a write would have to remove.
     plain: bool,
-    /// The length that writes of the present openers go beyond, and those that do.
+    /// The length that writes of the present openers go beyond.
     base: u64,
-    growth: Option<Box<Growth>>,
+    written: Option<Box<Written>>,
     /// A write of what the kernel kept was refused: until it forgets the inode, it shows a size that is not stored.
     refused: Option<Box<Refused>>,
     opens: u32,
@@ -100,6 +100,16 @@ struct Refused {
     end: u64,
     errno: i32,
     last: Instant,
+}
+
+/// What is known of an inode that is open to be written.
+#[derive(Default)]
+struct Written {
+    growth: Growth,
+    /// The modification time that the kernel set last.
+    time: Option<Timespec>,
+    /// Something was written since.
+    later: bool,
 }
 
 /// Writes that made a content longer, in the order in which the kernel asked for them: by their numbers, and where each
@@ -499,14 +509,46 @@ impl<C> Table<C> {
 
     /// As [`Table::set_base`], of a content that was cut or extended.
     pub fn set_len(&self, number: u64, len: u64) {
-        self.with(number, |node| (node.base, node.growth) = (len, None));
+        self.with(number, |node| {
+            node.base = len;
+            if let Some(written) = &mut node.written {
+                written.growth = Growth::default();
+            }
+        });
+    }
+
+    /// Notes that the kernel set the modification time of an inode that is written.
+    pub fn timed(&self, number: u64, time: Timespec) {
+        self.with(number, |node| {
+            if node.writers > 0 {
+                let written = node.written.get_or_insert_default();
+                (written.time, written.later) = (Some(time), false);
+            }
+        });
+    }
+
+    /// The modification time of an inode as the kernel has it, if something that the kernel had kept was written since:
+    /// for the kernel that is no modification, and the backing file's time changed. Said once.
+    pub fn time_of(&self, number: u64) -> Option<Timespec> {
+        self.with(number, |node| {
+            let written = node.written.as_mut()?;
+            written.time.filter(|_| std::mem::take(&mut written.later))
+        })?
+    }
+
+    /// Whether that is still the modification time that the kernel set last.
+    pub fn is_time_of(&self, number: u64, time: Timespec) -> bool {
+        self.with(number, |node| node.written.as_ref().and_then(|written| written.time)) == Some(Some(time))
     }
 
     /// Notes a write of what the kernel kept, by the request's number, before it is done.
     pub fn writes(&self, number: u64, request: u64, end: u64) {
         self.with(number, |node| {
             if end > node.base {
-                node.growth.get_or_insert_default().add(request, end);
+                node.written.get_or_insert_default().growth.add(request, end);
+            }
+            if let Some(written) = &mut node.written {
+                written.later = true;
             }
         });
     }
@@ -522,13 +564,14 @@ impl<C> Table<C> {
     ) -> Option<u64> {
         self.refusals.store(true, Ordering::Relaxed);
         self.with(number, |node| {
-            let reach = node.growth.as_ref().map_or(0, |growth| growth.reach(request)).max(node.base);
+            let reach = node.written.as_ref().map_or(0, |written| written.growth.reach(request));
+            let reach = reach.max(node.base);
             let end = if range.end > reach { range.start.max(reach) } else { u64::MAX };
             let before = node.refused.as_deref().filter(|refused| refused.end <= end).copied();
             let one = Refused { last: now, ..before.unwrap_or(Refused { end, errno, last: now }) };
             node.refused = Some(Box::new(one));
-            if let Some(growth) = &mut node.growth {
-                growth.cut(one.end);
+            if let Some(written) = &mut node.written {
+                written.growth.cut(one.end);
             }
             (one.end < u64::MAX).then_some(one.end)
         })?
@@ -604,7 +647,7 @@ impl<C> Table<C> {
         self.with(number, |node| {
             node.writers = node.writers.saturating_sub(1);
             if node.writers == 0 {
-                node.growth = None;
+                node.written = None;
             }
         });
     }
@@ -694,7 +737,7 @@ impl<C> Node<C> {
             removed: false,
             plain: false,
             base: 0,
-            growth: None,
+            written: None,
             refused: None,
             opens: 0,
             writers: 0,
@@ -892,6 +935,27 @@ mod tests {
         assert_eq!(table.refuse(12, (9, 90..100), 28, now), Some(5000), "too long ago to be told");
         table.set_len(12, 50);
         assert_eq!(table.refuse(12, (600, 60..70), 28, now), Some(60));
+    }
+
+    #[test]
+    fn a_time_that_the_kernel_set_is_told_once_after_writes_that_follow() {
+        let table = table();
+        let time = Timespec { tv_sec: 5, tv_nsec: 6 };
+        found(&table, 10, ROOT, "a");
+        table.timed(10, time);
+        table.writes(10, 1, 100);
+        assert_eq!(table.time_of(10), None, "nobody has it open to be written");
+        assert!(table.writer_came(10));
+        table.writes(10, 2, 200);
+        assert_eq!(table.time_of(10), None, "the kernel is going to set it");
+        table.timed(10, time);
+        assert_eq!(table.time_of(10), None);
+        table.set_base(10, 1000);
+        table.writes(10, 3, 100);
+        assert_eq!((table.time_of(10), table.time_of(10)), (Some(time), None));
+        assert!(table.is_time_of(10, time));
+        table.writer_gone(10);
+        assert!(!table.is_time_of(10, time));
     }
 
     #[test]

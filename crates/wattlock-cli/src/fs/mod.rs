@@ -173,7 +173,7 @@ pub fn may_be_written(folder: &Path) -> bool {
     use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, statvfs};
     let only_read = statvfs(folder).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY));
     let may = |path: &Path| accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS);
-    let journal = match may(&folder.join("wattlock.journal")) {
+    let journal = match may(&folder.join(wattlock_fs::store::JOURNAL)) {
         Err(rustix::io::Errno::NOENT) => may(folder),
         known => known,
     };
@@ -218,7 +218,7 @@ fn fill(command: &Init, choice: &Choice) -> Result<()> {
     })();
     if written.is_err() {
         let below = |name: &str| command.folder.join(name);
-        let _ = std::fs::remove_file(below("wattlock.dir"));
+        let _ = std::fs::remove_file(below(wattlock_fs::tree::RECORD));
         let _ = std::fs::remove_dir_all(below(volume::KEYS));
     }
     written

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use wattlock_door::one_line;
 use wattlock_fs::Error;
 use wattlock_fs::store::Store as _;
-use wattlock_fs::tree::Entry;
+use wattlock_fs::tree::{Entry, RECORD};
 
 use super::access::Keys;
 use super::report::Report;
@@ -42,9 +42,6 @@ pub struct Rm {
     #[arg(short, long)]
     yes: bool,
 }
-
-/// The folder's own record, which opens the names in it.
-const RECORD: &str = "wattlock.dir";
 
 /// Runs `wattlock fs rm`.
 pub fn rm(command: &Rm, choice: &Choice) -> Result<()> {

@@ -12,7 +12,8 @@ use wattlock_door::Crypto;
 use super::{Entry, Folder, Listed, Tree};
 use crate::Error;
 use crate::beneath::{self, is_reserved};
-use crate::names;
+use crate::store::JOURNAL;
+use crate::{names, record, volume};
 
 /// What the entry of a long name begins with.
 pub(super) const LONG: &str = "wattlock.long.";
@@ -25,6 +26,9 @@ const HASH: usize = 43;
 
 /// What a plain name that begins with our own prefix is stored with.
 const PLAIN: &str = "wattlock.plain.";
+
+/// Files of our own that have one name.
+const OWN: [&str; 4] = [record::NAME, volume::FILE, volume::KEYS, JOURNAL];
 
 /// Copies by other programs that are remembered.
 const COPIES_MAX: usize = 10_000;
@@ -82,17 +86,31 @@ impl Tree {
         stop: &dyn Fn() -> bool,
         crypto: &mut impl Crypto,
     ) -> Result<(Vec<Listed>, Vec<OsString>), Error> {
-        self.granted(&folder.fd, || self.list_now(folder, stop, crypto))
+        let Survey { listed, foreign, .. } = self.survey(folder, stop, crypto)?;
+        Ok((listed, foreign))
     }
 
-    fn list_now(
+    /// Everything in a folder, by what it is.
+    ///
+    /// # Errors
+    /// As [`Tree::list_until`].
+    pub fn survey(
         &self,
         folder: &Folder,
         stop: &dyn Fn() -> bool,
         crypto: &mut impl Crypto,
-    ) -> Result<(Vec<Listed>, Vec<OsString>), Error> {
+    ) -> Result<Survey, Error> {
+        self.granted(&folder.fd, || self.survey_now(folder, stop, crypto))
+    }
+
+    fn survey_now(
+        &self,
+        folder: &Folder,
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<Survey, Error> {
         let failed = |error: Errno| Error::io("listing a folder", error);
-        let (mut listed, mut foreign) = (Vec::new(), Vec::new());
+        let mut survey = Survey::default();
         // A descriptor of a folder that was closed to reading when it was opened only names it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let opened = beneath::open(&folder.fd, ".", flags, Mode::empty()).and_then(Dir::new);
@@ -102,17 +120,20 @@ impl Tree {
                 return Err(wattlock_door::Error::Interrupted.into());
             }
             let stored = entry.file_name().to_bytes();
-            if stored == b"." || stored == b".." || is_ours(stored) {
+            if stored == b"." || stored == b".." {
                 continue;
             }
             let stored = OsString::from_vec(stored.to_vec());
-            let name = match self.name(folder, &stored, crypto)? {
-                Some(name) => Some(name),
-                None => self.copied_name(folder, &stored, crypto)?,
-            };
-            let Some(name) = name else {
-                foreign.push(stored);
-                continue;
+            let name = match self.stored(folder, &stored, crypto)? {
+                Stored::Entry(name) | Stored::Copy(name) => name,
+                Stored::Foreign => {
+                    survey.foreign.push(stored);
+                    continue;
+                }
+                own => {
+                    survey.own.push((stored, own));
+                    continue;
+                }
             };
             let mut kind = entry.file_type();
             if kind == FileType::Unknown {
@@ -122,12 +143,27 @@ impl Tree {
                 };
                 kind = FileType::from_raw_mode(status.st_mode);
             }
-            listed.push(Listed { name, stored, inode: entry.ino(), kind });
+            survey.listed.push(Listed { name, stored, inode: entry.ino(), kind });
         }
-        Ok((listed, foreign))
+        Ok(survey)
     }
 
-    /// The name of a stored name; `None` for what is none.
+    /// What a stored name is, and what it is shown as: the one place that decides. Reads the file beside a long name.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    pub fn stored(&self, folder: &Folder, stored: &OsStr, crypto: &mut impl Crypto) -> Result<Stored, Error> {
+        if let Some(own) = own(stored.as_bytes()) {
+            return Ok(own);
+        }
+        if let Some(name) = self.entry_name(folder, stored, crypto)? {
+            return Ok(Stored::Entry(name));
+        }
+        let copied = self.copied_name(folder, stored, crypto)?;
+        Ok(copied.map_or(Stored::Foreign, Stored::Copy))
+    }
+
+    /// The name in clear of a stored name that is an entry's; `None` for anything else.
     ///
     /// # Errors
     /// [`Error::Engine`].
@@ -137,15 +173,24 @@ impl Tree {
         stored: &OsStr,
         crypto: &mut impl Crypto,
     ) -> Result<Option<Vec<u8>>, Error> {
+        if own(stored.as_bytes()).is_some() {
+            return Ok(None);
+        }
+        self.entry_name(folder, stored, crypto)
+    }
+
+    fn entry_name(
+        &self,
+        folder: &Folder,
+        stored: &OsStr,
+        crypto: &mut impl Crypto,
+    ) -> Result<Option<Vec<u8>>, Error> {
         let bytes = stored.as_bytes();
         let Some(key) = &folder.key else {
-            let plain =
-                bytes.strip_prefix(PLAIN.as_bytes()).filter(|name| is_reserved(OsStr::from_bytes(name)));
-            return Ok(match plain {
+            let plain = bytes.strip_prefix(PLAIN.as_bytes());
+            return Ok(match plain.filter(|name| is_reserved(OsStr::from_bytes(name))) {
                 Some(name) => Some(name.to_vec()),
-                None => {
-                    Some(bytes).filter(|bytes| !is_reserved(OsStr::from_bytes(bytes))).map(<[u8]>::to_vec)
-                }
+                None => Some(bytes).filter(|_| !is_reserved(stored)).map(<[u8]>::to_vec),
             });
         };
         let Some(wanted) = bytes.strip_prefix(LONG.as_bytes()) else {
@@ -166,22 +211,32 @@ impl Tree {
         names::open_name(key, &sealed, crypto)
     }
 
-    /// What a copy is shown as whose stored name is that of an entry and something behind it, as programs that
-    /// synchronise folders name conflicting copies: the entry's name with the same behind it. Contents do not depend on
-    /// names, so a copy opens.
-    pub(super) fn copied_name(
+    /// What a copy is shown as whose stored name is that of an entry and something added, as programs that synchronise
+    /// folders name conflicting copies: the entry's name with the same behind it. Of a name that is too long for that,
+    /// the end gives way. Contents do not depend on names, so a copy opens.
+    fn copied_name(
         &self,
         folder: &Folder,
         stored: &OsStr,
         crypto: &mut impl Crypto,
     ) -> Result<Option<Vec<u8>>, Error> {
         let bytes = stored.as_bytes();
-        let symbol = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        let end = bytes.iter().position(|byte| !symbol(byte)).unwrap_or(0);
-        let (Some(key), Some(sealed)) = (&folder.key, names::decode(&bytes[..end])) else { return Ok(None) };
-        let Some(mut name) = names::open_name(key, &sealed, crypto)? else { return Ok(None) };
-        name.extend_from_slice(&bytes[end..]);
-        if names::check(&name).is_err() {
+        if folder.key.is_none() {
+            return Ok(None);
+        }
+        let end = bytes.iter().position(|byte| !is_symbol(byte)).unwrap_or(0);
+        let (entry, added) = long_copy(bytes).unwrap_or_else(|| (bytes[..end].to_vec(), &bytes[end..]));
+        let Some(mut name) = self.entry_name(folder, OsStr::from_bytes(&entry), crypto)? else {
+            return Ok(None);
+        };
+        let mut room = names::NAME_MAX.saturating_sub(added.len()).min(name.len());
+        // Not within a letter.
+        while room < name.len() && room > 0 && name[room] & 0xc0 == 0x80 {
+            room -= 1;
+        }
+        name.truncate(room);
+        name.extend_from_slice(added);
+        if room == 0 || names::check(&name).is_err() {
             return Ok(None);
         }
         let mut copies = lock(&self.copies);
@@ -200,32 +255,107 @@ impl Tree {
     pub(super) fn forget_copy(&self, folder: &Folder, entry: &Entry) {
         lock(&self.copies).retain(|(inode, _), stored| *inode != folder.inode || *stored != entry.stored);
     }
+}
 
-    /// Names in a folder that are ours and mean nothing: what a crash left of a folder or a name that was being made or
-    /// removed, and records that were replaced.
-    pub(crate) fn leftovers(&self, folder: &Folder) -> Result<Vec<OsString>, Error> {
-        let names = beneath::names(&folder.fd)?;
-        let there = |name: &OsStr| names.iter().any(|one| one == name);
-        let left = |name: &&OsString| {
-            let bytes = name.as_bytes();
-            let temporary = [&b"wattlock.new."[..], b"wattlock.gone.", b"wattlock.bad."];
-            let beside =
-                bytes.strip_suffix(SIDECAR.as_bytes()).filter(|entry| entry.starts_with(LONG.as_bytes()));
-            temporary.iter().any(|what| bytes.starts_with(what))
-                || beside.is_some_and(|entry| !there(OsStr::from_bytes(entry)))
+/// What a stored name is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stored {
+    /// An entry: its name in clear.
+    Entry(Vec<u8>),
+    /// What another program made of an entry: the name that it is shown by.
+    Copy(Vec<u8>),
+    /// A file of our own that is in use: the folder's record, the sealed name beside a long entry, the volume's files.
+    Own,
+    /// What another program made of such a file.
+    OwnCopy,
+    /// What a crash left of something that was being made or removed, and records that were replaced.
+    Leftover,
+    /// Anything else. Nobody with a key gave it this name.
+    Foreign,
+}
+
+/// A folder, by what is in it.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// Entries, and copies of entries.
+    pub listed: Vec<Listed>,
+    /// [`Stored::Foreign`].
+    pub foreign: Vec<OsString>,
+    /// All others, by stored name.
+    pub own: Vec<(OsString, Stored)>,
+}
+
+impl Survey {
+    /// Files of our own that are of no use, with what they are: sealed names whose entry is gone, too.
+    pub fn useless(&self) -> impl Iterator<Item = (&OsString, Stored)> {
+        let orphan = |stored: &OsString| {
+            let entry = stored.as_bytes().strip_suffix(SIDECAR.as_bytes());
+            entry.filter(|entry| entry.starts_with(LONG.as_bytes())).is_some_and(|entry| {
+                let mut there = self.listed.iter().map(|listed| &listed.stored).chain(&self.foreign);
+                !there.any(|one| one.as_bytes() == entry)
+            })
         };
-        Ok(names.iter().filter(left).cloned().collect())
+        self.own.iter().filter_map(move |(stored, what)| match what {
+            Stored::Own if orphan(stored) => Some((stored, Stored::Leftover)),
+            Stored::Own => None,
+            useless => Some((stored, useless.clone())),
+        })
     }
 }
 
-/// Whether a stored name is of a file of our own, which is no entry: anything reserved but entries of long names and
-/// plain names that were moved out of our way.
-pub(crate) fn is_ours(stored: &[u8]) -> bool {
-    if !is_reserved(OsStr::from_bytes(stored)) {
-        return false;
+/// What a stored name is of a file of our own, which is no entry; `None` for anything else.
+fn own(stored: &[u8]) -> Option<Stored> {
+    let rest = stored.strip_prefix(volume::RESERVED.as_bytes())?;
+    if stored.starts_with(PLAIN.as_bytes()) {
+        return None;
     }
-    let long = stored.strip_prefix(LONG.as_bytes()).is_some_and(|rest| rest.len() == HASH);
-    !long && !stored.starts_with(PLAIN.as_bytes())
+    let temporary = [&b"new."[..], b"gone.", b"bad."];
+    if let Some(number) = temporary.iter().find_map(|what| rest.strip_prefix(*what)) {
+        // As `beneath::temporary` makes them.
+        let whole = number.len() == 16 && number.iter().all(u8::is_ascii_hexdigit);
+        return Some(if whole { Stored::Leftover } else { Stored::OwnCopy });
+    }
+    if let Some(long) = stored.strip_prefix(LONG.as_bytes())
+        && let Some(behind) = long.get(HASH..)
+        && let Some(added) = added(behind, SIDECAR)
+    {
+        return Some(if added.is_empty() { Stored::Own } else { Stored::OwnCopy });
+    }
+    let added = OWN.iter().find_map(|own| added(stored, own))?;
+    Some(if added.is_empty() { Stored::Own } else { Stored::OwnCopy })
+}
+
+/// What another program added to a file's name, or in front of the extension of the name, for a copy of the file.
+fn added<'a>(stored: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    if let Some(behind) = stored.strip_prefix(name.as_bytes()) {
+        return Some(behind);
+    }
+    let (stem, extension) = name.split_at(name.rfind('.')?);
+    stored.strip_prefix(stem.as_bytes())?.strip_suffix(extension.as_bytes())
+}
+
+/// The stored name of a long entry without what another program added to it, and what that is.
+fn long_copy(stored: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let stem = LONG.trim_end_matches('.').as_bytes();
+    let rest = stored.strip_prefix(stem)?;
+    let is_hash = |hash: &&[u8]| hash.len() == HASH && hash.iter().all(is_symbol);
+    let behind = rest.strip_prefix(b".").and_then(|rest| Some((rest.get(..HASH)?, &rest[HASH..])));
+    let within = || {
+        let (added, hash) = rest.split_at(rest.len().checked_sub(HASH)?);
+        Some((hash, added.strip_suffix(b".")?))
+    };
+    let (hash, added) = behind.filter(|(hash, _)| is_hash(hash)).or_else(within)?;
+    is_hash(&hash).then(|| ([stem, b".", hash].concat(), added))
+}
+
+/// Of base64url.
+fn is_symbol(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
+}
+
+/// Whether a stored name is of a file of our own, which goes with its folder.
+pub(crate) fn is_ours(stored: &[u8]) -> bool {
+    matches!(own(stored), Some(Stored::Own | Stored::Leftover))
 }
 
 fn hash(sealed: &[u8], crypto: &mut impl Crypto) -> Result<[u8; 32], Error> {
@@ -233,4 +363,58 @@ fn hash(sealed: &[u8], crypto: &mut impl Crypto) -> Result<[u8; 32], Error> {
     let data = Data::Apart { from: sealed, to: &mut digest };
     crypto.run(&mut Request::new(Kind::Sha256, Key::none(), data))?;
     Ok(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_are_made_here_are_our_own() {
+        let hash = "h".repeat(HASH);
+        let own_names = ["wattlock.dir", "wattlock.fs", "wattlock.keys", "wattlock.journal"];
+        for name in own_names {
+            assert_eq!(own(name.as_bytes()), Some(Stored::Own), "{name}");
+            for copy in [".sync-conflict-20261126-101112-ABCDEFG", " (Anna's conflicted copy)", "~", "2"] {
+                assert_eq!(own(format!("{name}{copy}").as_bytes()), Some(Stored::OwnCopy), "{name}{copy}");
+            }
+        }
+        let beside = format!("wattlock.long.{hash}.name");
+        assert_eq!(own(beside.as_bytes()), Some(Stored::Own));
+        assert_eq!(own(format!("{beside}~1").as_bytes()), Some(Stored::OwnCopy));
+        for what in ["new", "gone", "bad"] {
+            let name = beneath::temporary(what).unwrap();
+            assert_eq!(own(name.as_bytes()), Some(Stored::Leftover), "{name}");
+            assert_eq!(own(format!("{name} copy").as_bytes()), Some(Stored::OwnCopy));
+        }
+        for name in ["wattlock.sync-conflict-20261126-101112-ABCDEFG.dir", "wattlock. (copy).journal"] {
+            assert_eq!(own(name.as_bytes()), Some(Stored::OwnCopy), "{name}");
+        }
+        let beside = format!("wattlock.long.{hash}.sync-conflict-20261126.name");
+        assert_eq!(own(beside.as_bytes()), Some(Stored::OwnCopy));
+        // Entries, copies of entries, and what others may have made.
+        let long = [format!("wattlock.long.{hash}"), format!("wattlock.long.{hash} (copy)")];
+        let others =
+            ["wattlock.plain.wattlock.fs", "wattlock.notes", "wattlock.", "wattlock.long.short", "a", ""];
+        for name in long.iter().map(String::as_str).chain(others) {
+            assert_eq!(own(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_added_to_a_long_name_is_found_behind_it_and_within() {
+        let entry = format!("wattlock.long.{}", "h".repeat(HASH)).into_bytes();
+        let hash = "h".repeat(HASH);
+        for (stored, added) in [
+            (format!("wattlock.long.{hash} (copy)"), &b" (copy)"[..]),
+            (format!("wattlock.long.{hash}~"), b"~"),
+            (format!("wattlock.long.sync-conflict-2026.{hash}"), b".sync-conflict-2026"),
+            (format!("wattlock.long (Anna's conflicted copy).{hash}"), b" (Anna's conflicted copy)"),
+        ] {
+            assert_eq!(long_copy(stored.as_bytes()), Some((entry.clone(), added)), "{stored}");
+        }
+        for stored in ["wattlock.long.short", "wattlock.long", "other", "wattlock.long.\u{e4}"] {
+            assert_eq!(long_copy(stored.as_bytes()), None, "{stored}");
+        }
+    }
 }

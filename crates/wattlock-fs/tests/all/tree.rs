@@ -469,6 +469,57 @@ fn a_copy_that_another_program_made_is_shown_beside_the_entry_and_opens() {
 }
 
 #[test]
+fn copies_of_long_names_are_shown_whole_or_as_far_as_a_name_goes() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let crypto = &mut world.crypto;
+    for len in [200, 255] {
+        let long = "\u{e4}".repeat(len / 2) + &"x".repeat(len % 2);
+        make(&tree, &root, long.as_bytes(), crypto);
+        let stored = tree.entry(&root, long.as_bytes(), crypto).unwrap().stored.into_string().unwrap();
+        let hash = stored.rsplit('.').next().unwrap();
+        let copies = [
+            (format!("{stored} (copy)"), " (copy)"),
+            (format!("wattlock.long.sync-conflict-20261126.{hash}"), ".sync-conflict-20261126"),
+        ];
+        for (copy, added) in copies {
+            fs::write(world.folder.path().join(&copy), added).unwrap();
+            let listed = list(&tree, &root, crypto);
+            let shown = listed.iter().find(|name| name.ends_with(added.as_bytes())).unwrap();
+            assert!(shown.len() <= 255 && std::str::from_utf8(shown).is_ok());
+            assert!(len == 255 || **shown == *format!("{long}{added}").as_bytes());
+            let entry = tree.entry(&root, shown, crypto).unwrap();
+            assert_eq!(entry.stored.to_str(), Some(&*copy));
+            tree.remove(&root, &entry, false).unwrap();
+        }
+        let entry = tree.entry(&root, long.as_bytes(), crypto).unwrap();
+        tree.remove(&root, &entry, false).unwrap();
+    }
+    assert!(list(&tree, &root, crypto).is_empty());
+}
+
+#[test]
+fn a_folder_goes_with_what_is_ours_in_it_and_with_nothing_else() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let crypto = &mut world.crypto;
+    let entry = tree.entry(&root, b"folder", crypto).unwrap();
+    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
+    let inside = world.folder.path().join(&entry.stored);
+    let others = ["wattlock.notes", "wattlock.dir (copy)", "wattlock.sync-conflict-1.dir", "Thumbs.db"];
+    for other in others {
+        fs::write(inside.join(other), "theirs").unwrap();
+        assert_eq!(errno(&tree.remove(&root, &entry, true).unwrap_err()), 39, "{other}");
+        assert_eq!(fs::read(inside.join(other)).unwrap(), b"theirs");
+        tree.folder(&root, &entry, crypto).unwrap();
+        fs::remove_file(inside.join(other)).unwrap();
+    }
+    fs::write(inside.join("wattlock.new.0123456789abcdef"), "a crash").unwrap();
+    tree.remove(&root, &entry, true).unwrap();
+    assert!(!inside.exists());
+}
+
+#[test]
 fn records_are_sealed_under_a_new_key_while_the_tree_is_open() {
     let mut world = World::new(NameMode::PerFolder);
     let (tree, root) = world.tree();

@@ -1,16 +1,17 @@
 //! What goes to a content: written, cut, searched for holes, copied, made durable.
 
 use std::ffi::OsStr;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fuser::{FopenFlags, INodeNo, Request, WriteFlags};
+use fuser::{FopenFlags, INodeNo, OpenAccMode, OpenFlags, Request, WriteFlags};
 use rustix::fs::{OFlags, UTIME_NOW};
 use rustix::io::Errno;
 
 use super::LARGEST;
-use super::inodes::unchanged;
+use crate::attr::unchanged;
 use crate::backing::{Backing, Result};
 use crate::door::{FileHandle, Inner, Opened, errno};
 
@@ -39,6 +40,10 @@ impl<B: Backing> Inner<B> {
         let open = handle.and_then(|handle| self.files.get(handle)).filter(|file| file.opened.writable);
         match open {
             Some(file) => self.backing.set_len(&file.opened.content, size, thread)?,
+            None if size == 0 => {
+                self.open_empty(number, thread)?;
+                self.table.closed(number);
+            }
             None => {
                 let opened = self.open(number, true, thread)?;
                 let done = self.backing.set_len(&opened.content, size, thread);
@@ -51,6 +56,35 @@ impl<B: Backing> Inner<B> {
             self.drop_privileges(number, None, thread)?;
         }
         Ok(())
+    }
+
+    /// Opens a file, and empties it if the program asked for that.
+    pub(super) fn open_as_asked(
+        &self,
+        number: u64,
+        flags: OpenFlags,
+        request: &Request,
+    ) -> Result<(Arc<Opened<B::Content>>, bool)> {
+        let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
+        self.on_thread(|thread, _| {
+            if flags.0 & OFlags::TRUNC.bits() as i32 == 0 {
+                return Ok((self.open(number, write, thread)?, write));
+            }
+            let opened = self.open_empty(number, thread)?;
+            let owned = match request.uid() {
+                0 => Ok(()),
+                _ => self.drop_privileges(number, None, thread),
+            };
+            let timed = owned.and_then(|()| match self.behaviour.shared {
+                true => self.touch(number, thread),
+                false => Ok(()),
+            });
+            if let Err(error) = timed {
+                self.table.closed(number);
+                return Err(error);
+            }
+            Ok((opened, write))
+        })
     }
 
     /// Takes the set-user and set-group bits from a file whose content changed, and its capabilities. The set-group bit
@@ -292,6 +326,7 @@ impl<B: Backing> Inner<B> {
         let content = &file.opened.content;
         // Before the content: what it is named meanwhile is not what was asked to be durable.
         let new = self.renamed.of(file.number);
+        self.set_time_again(file.number, self.backing.file(content).as_fd());
         self.on_thread(|thread, _| self.backing.sync(content, thread))?;
         if let Some(new) = new {
             match &new.folders {
@@ -315,6 +350,9 @@ impl<B: Backing> Inner<B> {
     pub(super) fn release(&self, handle: u64) {
         let Some(file) = self.files.remove(handle) else { return };
         let (number, writes) = (file.number, file.writes);
+        if writes {
+            self.set_time_again(number, self.backing.file(&file.opened.content).as_fd());
+        }
         drop(file);
         if writes {
             self.table.writer_gone(number);

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use fuser::{Errno as Refusal, FileAttr, INodeNo, ReplyXattr, Request};
-use rustix::fs::{FileType, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags};
+use rustix::fs::{FileType, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags};
 use rustix::io::Errno;
 
 use crate::attributes;
@@ -41,6 +41,10 @@ impl<B: Backing> Inner<B> {
             }
             if times.last_access.tv_nsec != UTIME_OMIT || times.last_modification.tv_nsec != UTIME_OMIT {
                 self.set_times(&spot, &stat, &times)?;
+                let time = times.last_modification;
+                if !matches!(time.tv_nsec, UTIME_OMIT | UTIME_NOW) && !self.behaviour.shared {
+                    self.table.timed(number, time);
+                }
             }
             self.attr_of(number, thread)
         })
@@ -151,11 +155,6 @@ pub(super) struct Wanted {
     pub(super) size: Option<u64>,
     pub(super) times: Timestamps,
     pub(super) handle: Option<u64>,
-}
-
-pub(super) fn unchanged() -> Timestamps {
-    let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-    Timestamps { last_access: omit, last_modification: omit }
 }
 
 fn is_acl(name: &OsStr) -> bool {
