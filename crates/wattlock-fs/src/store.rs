@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{
@@ -15,9 +16,11 @@ use rustix::fs::{
     Timestamps,
 };
 use rustix::io::Errno;
+use wattlock_core::sync::lock;
 
 use crate::grant::Grant;
 use crate::tree::is_ours;
+use crate::volume;
 
 /// One backing file. Shared by threads.
 #[allow(clippy::len_without_is_empty, reason = "an empty backing file is none of ours")]
@@ -205,10 +208,12 @@ fn write_zeros(file: &std::fs::File, at: u64, len: u64) -> io::Result<()> {
 /// The name of the journal in the volume's folder.
 pub const JOURNAL: &str = "wattlock.journal";
 
-/// A real folder. Its journal, or the folder if it has none, is locked as long as it is open, so that a volume is mounted once for writing, or any number of
-/// times for reading.
+/// A real folder. Its journal is locked as long as it is open, and so is the volume's sealed file, for readers that find no
+/// journal: a volume is mounted once for writing, or any number of times for reading.
 pub struct FolderStore {
     root: OwnedFd,
+    /// The sealed file, locked. The folder itself is locked by what changes keys, which a mount must not hinder.
+    sealed: Mutex<Option<OwnedFd>>,
     /// Whether rights may be given for a moment: not once it is read only.
     grants: AtomicBool,
 }
@@ -221,7 +226,7 @@ impl FolderStore {
     pub fn open(path: &Path) -> io::Result<FolderStore> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(FolderStore { root, grants: AtomicBool::new(true) })
+        Ok(FolderStore { root, sealed: Mutex::default(), grants: AtomicBool::new(true) })
     }
 
     /// What has the journal's name and is no file (a pipe, a device) is neither waited for nor written.
@@ -234,12 +239,20 @@ impl FolderStore {
         }
     }
 
-    /// Locks the folder itself: shared by readers of a volume without a journal, alone by a writer, who would make one.
-    fn lock_folder(&self, how: FlockOperation) -> io::Result<()> {
-        match rustix::fs::flock(&self.root, how) {
+    /// Locks the volume's sealed file: shared by readers of a volume without a journal, alone by a writer, who would make
+    /// one.
+    fn lock_sealed(&self, how: FlockOperation) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let Ok(file) = rustix::fs::openat(&self.root, volume::FILE, flags, Mode::empty()) else {
+            return Ok(());
+        };
+        match rustix::fs::flock(&file, how) {
             Err(Errno::WOULDBLOCK) => Err(Errno::WOULDBLOCK.into()),
-            // Some storage locks no folders; a writer still locks its journal.
-            _ => Ok(()),
+            // Some storage locks nothing that is open for reading; a writer still locks its journal.
+            _ => {
+                *lock(&self.sealed) = Some(file);
+                Ok(())
+            }
         }
     }
 
@@ -354,7 +367,7 @@ impl Store for FolderStore {
 
     fn journal(&self) -> io::Result<std::fs::File> {
         self.refuse_other_journal()?;
-        self.lock_folder(FlockOperation::NonBlockingLockExclusive)?;
+        self.lock_sealed(FlockOperation::NonBlockingLockExclusive)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = rustix::fs::openat(&self.root, JOURNAL, flags, Mode::from_raw_mode(0o600))?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
@@ -374,7 +387,7 @@ impl Store for FolderStore {
         };
         let mut file = open()?;
         if file.is_none() {
-            self.lock_folder(FlockOperation::NonBlockingLockShared)?;
+            self.lock_sealed(FlockOperation::NonBlockingLockShared)?;
             // A writer may have made it, and be gone, before that.
             file = open()?;
         }

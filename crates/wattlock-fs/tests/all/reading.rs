@@ -124,10 +124,16 @@ fn a_volume_without_a_journal_is_read() {
     let (folder, model) = killed(&mut crypto);
     to_write(folder.path(), &mut crypto).unwrap().checkpoint(&mut crypto).unwrap();
     fs::remove_file(folder.path().join(JOURNAL)).unwrap();
+    // What volumes have, and what is locked without a journal.
+    fs::write(folder.path().join("wattlock.fs"), "sealed").unwrap();
     let contents = to_read(folder.path(), &mut crypto).unwrap();
     let content = open(&contents, &folder.path().join("file"), &mut crypto).unwrap();
     assert!(whole(&content, &mut crypto) == model);
+    assert!(matches!(to_write(folder.path(), &mut crypto), Err(Error::InUse)), "a reader would see it change");
+    to_read(folder.path(), &mut crypto).unwrap();
     assert!(!folder.path().join(JOURNAL).exists());
+    drop((content, contents));
+    to_write(folder.path(), &mut crypto).unwrap();
 }
 
 /// Of another user nothing may be written, the journal included.
