@@ -302,7 +302,7 @@ fn raise_descriptors() -> Descriptors {
     let now = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let quarter = usize::try_from(now / 4).unwrap_or(usize::MAX);
     let files = now - (now / 8).min(SPARE);
-    Descriptors { folders: quarter.min(FOLDERS), held: quarter.clamp(16, HELD), files }
+    Descriptors { folders: quarter.min(FOLDERS), held: (quarter / 2).clamp(16, HELD), files }
 }
 
 /// Does what is due from time to time.

@@ -245,7 +245,11 @@ impl<B: Backing> Inner<B> {
     fn outlived(&self, inode: (u64, u64), number: u64) -> bool {
         for _ in 0..RELEASE_LOOKS {
             match self.table.outlived(inode, number, Instant::now()) {
-                Ok(other) => return other.is_some(),
+                Ok(Some(other)) => {
+                    self.renamed.renumbered(number, other);
+                    return true;
+                }
+                Ok(None) => return false,
                 Err(StillOpen) => std::thread::sleep(RELEASE_LOOK),
             }
         }
@@ -335,11 +339,21 @@ impl<B: Backing> Inner<B> {
         rustix::fs::chownat(self.fd_of(spot)?, "", uid, gid, AtFlags::EMPTY_PATH).map_err(errno)
     }
 
-    /// Changes times of a pinned inode with these attributes.
-    pub fn set_times(&self, spot: &Spot<B::Folder>, stat: &Stat, times: &Timestamps) -> Result<()> {
+    /// Changes times of a pinned inode with these attributes. `done` is called before anything else sets them.
+    pub fn set_times(
+        &self,
+        spot: &Spot<B::Folder>,
+        stat: &Stat,
+        times: &Timestamps,
+        done: impl Fn(),
+    ) -> Result<()> {
         self.is_writable()?;
         let fd = self.fd_of(spot)?;
-        let mut set = || rustix::fs::utimensat(fd, "", times, AtFlags::EMPTY_PATH).map_err(errno);
+        let mut set = || {
+            rustix::fs::utimensat(fd, "", times, AtFlags::EMPTY_PATH).map_err(errno)?;
+            done();
+            Ok(())
+        };
         self.backing.with_times(inode(stat), &mut set)
     }
 

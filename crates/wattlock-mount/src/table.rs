@@ -417,6 +417,10 @@ impl<C> Table<C> {
         held: Option<Arc<Held>>,
     ) {
         self.with(number, |node| node.removed |= last);
+        if last {
+            // Its number may be another file's next.
+            let _ = self.untold(number);
+        }
         if let Some(held) = held {
             // It may be known only since the name was about to go.
             self.hold(number, &held);
@@ -507,10 +511,16 @@ impl<C> Table<C> {
         self.with(number, |node| node.base = len);
     }
 
-    /// As [`Table::set_base`], of a content that was cut or extended.
+    /// The content is at least so long by what did not come from the kernel's pages.
+    pub fn raise_base(&self, number: u64, len: u64) {
+        self.with(number, |node| node.base = node.base.max(len));
+    }
+
+    /// As [`Table::set_base`], of a content that a program cut or extended: what was refused before is as it wants it.
     pub fn set_len(&self, number: u64, len: u64) {
+        let _ = self.untold(number);
         self.with(number, |node| {
-            node.base = len;
+            (node.base, node.refused) = (len, None);
             if let Some(written) = &mut node.written {
                 written.growth = Growth::default();
             }
@@ -567,7 +577,12 @@ impl<C> Table<C> {
             let reach = node.written.as_ref().map_or(0, |written| written.growth.reach(request));
             let reach = reach.max(node.base);
             let end = if range.end > reach { range.start.max(reach) } else { u64::MAX };
-            let before = node.refused.as_deref().filter(|refused| refused.end <= end).copied();
+            // Of one that is long ago, or in front of what was synced since, nothing waits any longer.
+            let counts = |refused: &&Refused| {
+                let lately = now.saturating_duration_since(refused.last) < REFUSING;
+                lately && (node.base..=end).contains(&refused.end)
+            };
+            let before = node.refused.as_deref().filter(counts).copied();
             let one = Refused { last: now, ..before.unwrap_or(Refused { end, errno, last: now }) };
             node.refused = Some(Box::new(one));
             if let Some(written) = &mut node.written {
@@ -906,6 +921,16 @@ mod tests {
         // What was there before stays.
         assert_eq!(table.refuse(10, (5, 50..200), 28, now), Some(100));
         assert_eq!((table.refuses(10, 99, now), table.refuses(10, 100, now)), (None, Some(28)));
+        // Nor does what was synced since go, whatever was refused before it.
+        table.set_base(10, 2_000_000);
+        assert_eq!(table.refuse(10, (9, 2_000_000..2_100_000), 28, now), Some(2_000_000));
+        assert_eq!(table.refuse(10, (10, 0..100), 5, now), Some(2_000_000), "what was to grow ends there still");
+        let later = now + REFUSING;
+        assert_eq!(table.refuse(10, (11, 2_300_000..2_400_000), 28, later), Some(2_300_000));
+        table.set_len(10, 0);
+        assert_eq!((table.refuses(10, 2_300_000, later), table.is_refused(10)), (None, false));
+        table.raise_base(10, 500);
+        assert_eq!(table.refuse(10, (12, 0..100), 28, later), None, "it was copied");
         found(&table, 11, ROOT, "b");
         table.set_base(11, 100);
         assert_eq!(table.refuse(11, (1, 0..100), 28, now), None, "it overwrites");

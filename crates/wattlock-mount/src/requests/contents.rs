@@ -138,11 +138,17 @@ impl<B: Backing> Inner<B> {
             }
             let append = self.behaviour.shared && how.1 as u32 & OFlags::APPEND.bits() != 0;
             match append {
-                true => self.backing.append(&file.opened.content, data, thread).map(|_| ())?,
+                true => {
+                    let at = self.backing.append(&file.opened.content, data, thread)?;
+                    self.table.raise_base(number, at + data.len() as u64);
+                }
                 false if how.0.contains(WriteFlags::FUSE_WRITE_CACHE) => {
                     self.write_kept((number, how.2, &file.opened.content), at, data, thread)?;
                 }
-                false => self.backing.write(&file.opened.content, data, at, thread)?,
+                false => {
+                    self.backing.write(&file.opened.content, data, at, thread)?;
+                    self.table.raise_base(number, at + data.len() as u64);
+                }
             }
             if self.behaviour.shared {
                 self.touch(number, thread)?;
@@ -221,7 +227,7 @@ impl<B: Backing> Inner<B> {
         let (spot, stat) = self.pinned(number, thread)?;
         let mut times = unchanged();
         times.last_modification.tv_nsec = UTIME_NOW;
-        self.set_times(&spot, &stat, &times)
+        self.set_times(&spot, &stat, &times, || {})
     }
 
     pub(super) fn allocate(
@@ -311,6 +317,7 @@ impl<B: Backing> Inner<B> {
                 }
                 done += got as u64;
             };
+            self.table.raise_base(target.number, to.1 + done);
             // What is copied is copied; an error that stays comes back with the next request.
             if done > 0 { Ok(()) } else { result }
         })?;

@@ -40,11 +40,13 @@ impl<B: Backing> Inner<B> {
                 times.last_modification.tv_nsec = UTIME_NOW;
             }
             if times.last_access.tv_nsec != UTIME_OMIT || times.last_modification.tv_nsec != UTIME_OMIT {
-                self.set_times(&spot, &stat, &times)?;
                 let time = times.last_modification;
-                if !matches!(time.tv_nsec, UTIME_OMIT | UTIME_NOW) && !self.behaviour.shared {
-                    self.table.timed(number, time);
-                }
+                let kept = !matches!(time.tv_nsec, UTIME_OMIT | UTIME_NOW) && !self.behaviour.shared;
+                self.set_times(&spot, &stat, &times, || {
+                    if kept {
+                        self.table.timed(number, time);
+                    }
+                })?;
             }
             self.attr_of(number, thread)
         })
