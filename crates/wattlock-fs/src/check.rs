@@ -42,6 +42,8 @@ pub struct Found {
     pub bytes: u64,
     /// What is damaged and stays so, a line each.
     pub damaged: Vec<String>,
+    /// What this user may not look at, a line each.
+    pub closed: Vec<String>,
     /// What was damaged and is no longer, a line each.
     pub repaired: Vec<String>,
     /// What is of no harm, a line each.
@@ -122,7 +124,8 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
     /// What was found, sorted by line.
     pub fn found(&self) -> Found {
         let mut found = self.state().found.clone();
-        for lines in [&mut found.damaged, &mut found.repaired, &mut found.notes] {
+        let found_lines = [&mut found.damaged, &mut found.closed, &mut found.repaired, &mut found.notes];
+        for lines in found_lines {
             lines.sort();
         }
         found
@@ -157,6 +160,17 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         self.state().found.damaged.push(format!("{path}: {what}"));
     }
 
+    /// Notes an error of what was looked at.
+    fn failed(&self, path: &str, error: &Error) {
+        match Errno::from_raw_os_error(error.errno()) {
+            Errno::ACCESS | Errno::PERM if matches!(error, Error::Io { .. }) => {
+                let path = if path.is_empty() { "the volume's folder" } else { path };
+                self.state().found.closed.push(format!("{path}: {error}"));
+            }
+            _ => self.damaged(path, error),
+        }
+    }
+
     fn repaired(&self, path: &str, what: impl std::fmt::Display) {
         self.state().found.repaired.push(format!("{path}: {what}"));
     }
@@ -174,7 +188,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         let survey = match self.tree.survey(&folder, stop, crypto) {
             Ok(survey) => survey,
             Err(Error::Files(wattlock_files::Error::Door(wattlock_door::Error::Interrupted))) => return,
-            Err(error) => return self.damaged(path, error),
+            Err(error) => return self.failed(path, &error),
         };
         for (stored, what) in survey.useless() {
             let what = match what {
@@ -226,7 +240,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
             FileType::Symlink => match self.tree.read_link(folder, &item.entry, crypto) {
                 Ok(_) => true,
                 Err(error) => {
-                    self.damaged(path, error);
+                    self.failed(path, &error);
                     false
                 }
             },
@@ -253,7 +267,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
                 }
             }
             Err(error) => {
-                self.damaged(&item.shown, error);
+                self.failed(&item.shown, &error);
                 return matches!(item.kind, FileType::Directory);
             }
             Ok(inner) => inner,
@@ -307,7 +321,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         let file = match self.tree.open_file(folder, &item.entry, OFlags::RDONLY) {
             Ok(file) => file,
             Err(error) => {
-                self.damaged(path, error);
+                self.failed(path, &error);
                 return false;
             }
         };
@@ -326,7 +340,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
                 true
             }
             Err(error) => {
-                self.damaged(path, error);
+                self.failed(path, &error);
                 false
             }
         }

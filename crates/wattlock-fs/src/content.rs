@@ -46,10 +46,10 @@ use wattlock_door::Crypto;
 use crate::Error;
 use crate::format::Geometry;
 use crate::journal::Journal;
-use crate::store::{File, JOURNAL, Place, Store};
-use crate::volume::Volume;
+use crate::store::{JOURNAL, Place, Store};
+use crate::volume::{NameMode, Volume};
 use crate::xaes::XaesKey;
-use ledger::{Ledger, Over};
+use ledger::Over;
 use opening::purpose;
 use state::{Body, State};
 
@@ -134,6 +134,8 @@ struct Shared<S: Store> {
     moved: AtomicU64,
     /// Nothing is written: what the journal has is read over the files.
     read_only: bool,
+    /// Names are in clear: any name may be an entry's.
+    plain_names: bool,
     /// Then: files that the journal names, with their ids, by device and inode number.
     over: RwLock<HashMap<(u64, u64), (u64, Over)>>,
     lines: Mutex<Vec<String>>,
@@ -189,9 +191,9 @@ impl<S: Store> Contents<S> {
         crypto: &mut impl Crypto,
     ) -> Result<(Contents<S>, Recovered), Error> {
         let file = store.journal().map_err(journal_refused)?;
-        let Keys { geometry, files, journal } = Keys::new(volume, crypto)?;
-        let (journal, found) = Journal::open(file, journal, stop, crypto)?;
-        let shared = Shared::new(store, (geometry, files), journal, false);
+        let mut keys = Keys::new(volume, crypto)?;
+        let (journal, found) = Journal::open(file, std::mem::take(&mut keys.journal), stop, crypto)?;
+        let shared = Shared::new(store, keys, journal, false);
         let lines = shared.recover(found, stop, crypto)?;
         Ok((Contents { shared }, Recovered { lines }))
     }
@@ -210,12 +212,12 @@ impl<S: Store> Contents<S> {
         crypto: &mut impl Crypto,
     ) -> Result<(Contents<S>, Recovered), Error> {
         let file = store.journal_to_read().map_err(journal_refused)?;
-        let Keys { geometry, files, journal } = Keys::new(volume, crypto)?;
+        let mut keys = Keys::new(volume, crypto)?;
         let (journal, found) = match file {
-            Some(file) => Journal::open(file, journal, stop, crypto)?,
+            Some(file) => Journal::open(file, std::mem::take(&mut keys.journal), stop, crypto)?,
             None => Journal::none()?,
         };
-        let shared = Shared::new(store, (geometry, files), journal, true);
+        let shared = Shared::new(store, keys, journal, true);
         let lines = shared.read_over(found, stop, crypto)?;
         Ok((Contents { shared }, Recovered { lines }))
     }
@@ -256,18 +258,28 @@ impl<S: Store> Contents<S> {
         let shared = &self.shared;
         shared.may_write()?;
         let _epoch = read(&shared.epoch);
-        let (id, reserved) = match shared.reserved_id(crypto)? {
-            Some(id) => (id, true),
-            None => (shared.outside_ranges()?, false),
-        };
-        let (key, first) = shared.empty_file(id, crypto)?;
-        file.write_at(&first, 0).map_err(|error| Error::io("writing a header", error))?;
-        if !reserved {
-            // Like a file of an earlier epoch: it is whole, and the journal knows it before it grows.
-            file.sync().map_err(|error| Error::io("writing a header", error))?;
-        }
-        let ledger = Ledger::created(shared.geometry, reserved, first.len() as u64);
-        shared.remember(place.inode, file, |file| Ok(Body::new(place, id, key, file, ledger)))
+        // A file that has no header yet looks like one that a crash left.
+        let unclean = !read(&shared.unclean).is_empty();
+        let _mending = unclean.then(|| lock(&shared.mending));
+        shared.begin(file, place, false, crypto)
+    }
+
+    /// Begins an existing file anew, as an empty one: for one whose header does not open, so that nobody has it open. If
+    /// somebody else did that at the same time it is theirs.
+    ///
+    /// # Errors
+    /// As [`Contents::create`].
+    pub fn begin_anew(
+        &self,
+        file: S::File,
+        place: Place,
+        crypto: &mut impl Crypto,
+    ) -> Result<Arc<Content<S>>, Error> {
+        let shared = &self.shared;
+        shared.may_write()?;
+        let _epoch = read(&shared.epoch);
+        let _mending = lock(&shared.mending);
+        shared.begin(file, place, true, crypto)
     }
 
     /// Opens a file; the same [`Content`] for every opener of one inode. Where an earlier opener's backing file is not
@@ -443,8 +455,9 @@ fn journal_refused(error: std::io::Error) -> Error {
     Error::io("opening the journal", std::io::Error::new(error.kind(), format!("{error}: {why}")))
 }
 
-/// What a volume's keys are derived to.
+/// What a volume's keys are derived to, and its other settings.
 struct Keys {
+    plain_names: bool,
     geometry: Geometry,
     /// Of files' headers, by generation.
     files: Vec<(u32, XaesKey)>,
@@ -461,21 +474,18 @@ impl Keys {
             let secret = purpose(key, b"journal", crypto)?;
             journal.push((*generation, Key::symmetric(Algorithm::Secret, &secret[..])?));
         }
-        Ok(Keys { geometry, files, journal })
+        let plain_names = volume.names == NameMode::Plain;
+        Ok(Keys { plain_names, geometry, files, journal })
     }
 }
 
 impl<S: Store> Shared<S> {
-    fn new(
-        store: S,
-        (geometry, keys): (Geometry, Vec<(u32, XaesKey)>),
-        journal: Journal<S::File>,
-        read_only: bool,
-    ) -> Arc<Shared<S>> {
+    fn new(store: S, keys: Keys, journal: Journal<S::File>, read_only: bool) -> Arc<Shared<S>> {
         Arc::new(Shared {
             store,
-            geometry,
-            keys,
+            geometry: keys.geometry,
+            keys: keys.files,
+            plain_names: keys.plain_names,
             journal,
             creating: RwLock::default(),
             epoch: RwLock::default(),

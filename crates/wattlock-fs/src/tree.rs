@@ -15,6 +15,7 @@
 //! The caller holds what it must so that calls for one folder's entry do not overlap.
 
 mod changes;
+mod copies;
 mod records;
 mod rights;
 mod stored;
@@ -39,9 +40,10 @@ use crate::beneath;
 use crate::names::{self, Extras};
 use crate::record::{self, Masters, Record};
 use crate::volume::{NameMode, Volume};
+use copies::Copies;
 use records::{Unsynced, write_record};
-pub(crate) use stored::is_ours;
 pub use stored::{Stored, Survey};
+pub(crate) use stored::{is_ours, may_be_sealed};
 
 pub use crate::record::NAME as RECORD;
 
@@ -60,18 +62,15 @@ pub struct Tree {
     unsynced: Mutex<HashMap<(u64, u64), Unsynced>>,
     /// Held while files beside long names come and go.
     long: Mutex<()>,
-    /// Stored names of copies that another program made of an entry by adding to its stored name, by folder and by the
-    /// name that they are shown with.
-    copies: Mutex<Copies>,
+    /// The volume's own folder.
+    own_inode: (u64, u64),
+    copies: Copies,
     notes: Mutex<Vec<String>>,
     /// A crash may have left records of no bytes.
     crashed: AtomicBool,
     /// Nothing is written.
     read_only: bool,
 }
-
-/// Stored names by folder and shown name.
-type Copies = HashMap<((u64, u64), Vec<u8>), OsString>;
 
 /// An opened backing folder with the key of its names. Shared by threads.
 pub struct Folder {
@@ -183,7 +182,8 @@ impl Tree {
             extras: Extras::new(volume, crypto)?,
             unsynced: Mutex::default(),
             long: Mutex::default(),
-            copies: Mutex::default(),
+            own_inode: inode(&root)?,
+            copies: Copies::default(),
             notes: Mutex::default(),
             crashed: AtomicBool::new(false),
             read_only,

@@ -224,6 +224,31 @@ pub trait Backing: Send + Sync + 'static {
     /// [`Error::Io`].
     fn create_content(&self, file: File, place: Place, thread: &mut Self::Thread) -> Result<Self::Content>;
 
+    /// Makes an empty content in place of one that does not open.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn begin_content(&self, file: File, place: Place, thread: &mut Self::Thread) -> Result<Self::Content> {
+        rustix::fs::ftruncate(&file, 0).map_err(|error| Error::io("emptying a file", error))?;
+        self.create_content(file, place, thread)
+    }
+
+    /// Says whether other programs change the folder meanwhile.
+    fn set_shared(&self, _shared: bool) {}
+
+    /// A copy that another program made of an entry, by the name that it is shown by, which no entry has.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn copy(
+        &self,
+        _folder: &Self::Folder,
+        _name: &OsStr,
+        _thread: &mut Self::Thread,
+    ) -> Result<Option<Entry>> {
+        Ok(None)
+    }
+
     /// Opens a file's content.
     ///
     /// # Errors

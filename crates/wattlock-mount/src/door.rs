@@ -189,6 +189,7 @@ impl<B: Backing> Door<B> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let root = backing.root(&mut backing.thread(0))?;
         let stat = rustix::fs::statat(backing.fd(&root), "", AtFlags::EMPTY_PATH).map_err(errno)?;
+        backing.set_shared(behaviour.shared);
         let inner = Inner {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             root: Arc::new(Dir::new(root)),

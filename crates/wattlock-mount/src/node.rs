@@ -436,8 +436,7 @@ impl<B: Backing> Inner<B> {
         let content = match anew {
             true => {
                 let _creating = self.backing.before_create(thread)?;
-                rustix::fs::ftruncate(&file, 0).map_err(errno)?;
-                self.backing.create_content(file, place, thread)?
+                self.backing.begin_content(file, place, thread)?
             }
             false => self.backing.open_content(file, place, thread)?,
         };

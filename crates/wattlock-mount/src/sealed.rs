@@ -362,6 +362,19 @@ impl Backing for Sealed {
         Ok(SealedContent { content: self.contents.create(file, place, thread)?, writes: Mark::default() })
     }
 
+    fn begin_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {
+        let content = self.contents.begin_anew(file, place, thread)?;
+        Ok(SealedContent { content, writes: Mark::default() })
+    }
+
+    fn set_shared(&self, shared: bool) {
+        self.tree.set_shared(shared);
+    }
+
+    fn copy(&self, folder: &Folder, name: &OsStr, thread: &mut Dispatcher) -> Result<Option<Entry>> {
+        self.tree.copy(folder, name.as_bytes(), thread)
+    }
+
     fn open_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {
         Ok(SealedContent { content: self.contents.open(file, place, thread)?, writes: Mark::default() })
     }

@@ -924,7 +924,11 @@ mod tests {
         // Nor does what was synced since go, whatever was refused before it.
         table.set_base(10, 2_000_000);
         assert_eq!(table.refuse(10, (9, 2_000_000..2_100_000), 28, now), Some(2_000_000));
-        assert_eq!(table.refuse(10, (10, 0..100), 5, now), Some(2_000_000), "what was to grow ends there still");
+        assert_eq!(
+            table.refuse(10, (10, 0..100), 5, now),
+            Some(2_000_000),
+            "what was to grow ends there still"
+        );
         let later = now + REFUSING;
         assert_eq!(table.refuse(10, (11, 2_300_000..2_400_000), 28, later), Some(2_300_000));
         table.set_len(10, 0);

@@ -70,8 +70,13 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         check.work(&stop, crypto);
     });
     let found = check.found();
-    for (what, lines) in [("note", &found.notes), ("repaired", &found.repaired), ("damaged", &found.damaged)]
-    {
+    let said = [
+        ("note", &found.notes),
+        ("repaired", &found.repaired),
+        ("not looked at", &found.closed),
+        ("damaged", &found.damaged),
+    ];
+    for (what, lines) in said {
         for line in lines {
             say!("{what}: {line}");
         }
@@ -93,7 +98,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     let (folders, files, bytes) = (found.folders, found.files, text::bytes(found.bytes));
     let repaired = found.repaired.len() + renewed;
     say!("{folders} folders, {files} files, {bytes}: {damaged} damaged, {repaired} repaired");
-    verdict(damaged, repaired)
+    verdict(damaged, found.closed.len(), repaired)
 }
 
 /// The tree; with --repair also one whose own folder has lost its record, and how many records are new.
@@ -112,13 +117,15 @@ fn open(command: &Command, volume: &Volume, crypto: &mut Dispatcher) -> Result<(
     }
 }
 
-fn verdict(damaged: usize, repaired: usize) -> Result<()> {
+fn verdict(damaged: usize, closed: usize, repaired: usize) -> Result<()> {
+    let things = |many: usize| if many == 1 { "1 thing".into() } else { format!("{many} things") };
     match (damaged, repaired) {
+        (0, _) if closed > 0 => {
+            let what = format!("{} that this user may not look at, listed above", things(closed));
+            Err(Error::io("checking", std::io::Error::new(std::io::ErrorKind::PermissionDenied, what)).into())
+        }
         (0, 0) => Ok(()),
         (0, _) => Err(wattlock_door::Code(super::REPAIRED.0).into()),
-        (damaged, _) => {
-            let things = if damaged == 1 { "1 thing".into() } else { format!("{damaged} things") };
-            Err(Error::Damaged(format!("{things}, listed above")).into())
-        }
+        (damaged, _) => Err(Error::Damaged(format!("{}, listed above", things(damaged))).into()),
     }
 }

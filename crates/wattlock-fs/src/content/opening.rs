@@ -67,6 +67,42 @@ impl<S: Store> Shared<S> {
         Ok(content)
     }
 
+    /// Gives a backing file, which is empty or (`anew`) has nothing that opens, a header, and an empty content. The caller
+    /// holds the epoch.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        file: S::File,
+        place: Place,
+        anew: bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<Arc<Content<S>>, Error> {
+        let (id, reserved) = match self.reserved_id(crypto)? {
+            Some(id) => (id, true),
+            None => (self.outside_ranges()?, false),
+        };
+        let (key, first) = self.empty_file(id, crypto)?;
+        let write = |file: &S::File| {
+            let failed = |error| Error::io("writing a header", error);
+            if anew {
+                file.set_len(0).map_err(failed)?;
+            }
+            file.write_at(&first, 0).map_err(failed)?;
+            // Outside the ranges it is like a file of an earlier epoch: whole, and the journal knows it before it grows.
+            if reserved { Ok(()) } else { file.sync().map_err(failed) }
+        };
+        if !anew {
+            // Nobody else knows of it.
+            write(&file)?;
+        }
+        self.remember(place.inode, file, |file| {
+            if anew {
+                write(&file)?;
+            }
+            let ledger = Ledger::created(self.geometry, reserved, first.len() as u64);
+            Ok(Body::new(place, id, key, file, ledger))
+        })
+    }
+
     /// See [`Contents::open`], of a volume that is only read.
     fn open_to_read(
         self: &Arc<Self>,
@@ -77,8 +113,8 @@ impl<S: Store> Shared<S> {
         let mut bytes = [0; HEADER_LEN];
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
         let physical = file.len().map_err(|error| Error::io("reading a file's length", error))?;
-        let nothing = bytes.iter().all(|byte| *byte == 0) || got < HEADER_LEN;
-        if nothing && !read(&self.unclean).is_empty() {
+        let nothing = bytes.iter().all(|byte| *byte == 0);
+        if nothing && !read(&self.unclean).is_empty() && self.may_be_entry(&place) {
             // Its header was never durable, so nothing of it was.
             let (key, _) = self.empty_file(0, crypto)?;
             let path = String::from_utf8_lossy(&place.path);
@@ -183,8 +219,7 @@ impl<S: Store> Shared<S> {
         };
         let mut bytes = [0; HEADER_LEN];
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
-        let nothing = bytes.iter().all(|byte| *byte == 0) || got < HEADER_LEN;
-        if nothing && unclean {
+        if bytes.iter().all(|byte| *byte == 0) && unclean && self.may_be_entry(place) {
             // Its header was never durable, so nothing of it was.
             self.make_empty(file, place, crypto).map_err(refused)?;
             file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
@@ -197,6 +232,13 @@ impl<S: Store> Shared<S> {
             header = self.mend_lazily(file, place, header, &key, crypto).map_err(refused)?;
         }
         Ok((header, key))
+    }
+
+    /// Whether a backing file's name may be that of an entry: others are other programs'.
+    fn may_be_entry(&self, place: &Place) -> bool {
+        let name = place.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        // Where it is not known it was found by its name.
+        self.plain_names || name.is_empty() || crate::tree::may_be_sealed(name)
     }
 
     /// A new file's key, and the bytes of an empty file.

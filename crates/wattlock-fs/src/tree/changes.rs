@@ -3,15 +3,15 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use wattlock_core::sync::lock;
 use wattlock_door::Crypto;
 
+use super::copies::is_copy_of;
 use super::rights::names_in;
-use super::stored::{LONG, SIDECAR, is_ours};
+use super::stored::{LONG, SIDECAR, goes_with_folder};
 use super::{Entry, Folder, Tree, failed_io};
 use crate::Error;
 use crate::beneath;
@@ -56,6 +56,16 @@ impl Tree {
         crypto: &mut impl Crypto,
     ) -> Result<(), Error> {
         self.may_write()?;
+        self.copies.changing(folder, || self.make_folder_now(folder, entry, mode, crypto))
+    }
+
+    fn make_folder_now(
+        &self,
+        folder: &Folder,
+        entry: &Entry,
+        mode: Mode,
+        crypto: &mut impl Crypto,
+    ) -> Result<(), Error> {
         let failed = |error: Errno| Error::io("making a folder", error);
         if self.mode != NameMode::PerFolder {
             return self.named(folder, entry, || {
@@ -78,6 +88,7 @@ impl Tree {
                 let flags = RenameFlags::NOREPLACE;
                 rename_with(&folder.fd, OsStr::new(&temporary), &folder.fd, &entry.stored, flags)
             })?;
+            self.copies.made(key, &fd);
             self.unsynced(key, fd, file)
         });
         if made.is_err() {
@@ -181,7 +192,9 @@ impl Tree {
             return rename_with(from_fd, &from.1.stored, to_fd, &to.1.stored, flags);
         }
         let exchanged = self.named(to.0, to.1, || {
-            let result = rename_with(from_fd, &from.1.stored, to_fd, &to.1.stored, flags);
+            let result = self
+                .copies
+                .changing(from.0, || rename_with(from_fd, &from.1.stored, to_fd, &to.1.stored, flags));
             match result {
                 // A folder that is empty except for its record may be replaced.
                 Err(Error::Io { ref source, .. })
@@ -202,7 +215,7 @@ impl Tree {
         }
         if !flags.contains(RenameFlags::EXCHANGE) {
             self.drop_sidecar(from.0, from.1);
-            self.forget_copy(from.0, from.1);
+            self.copies.forget(from.0, &from.1.stored);
         }
         Ok(())
     }
@@ -213,11 +226,15 @@ impl Tree {
     /// [`Error::Io`]; `ENOTEMPTY`.
     pub fn remove(&self, folder: &Folder, entry: &Entry, folder_itself: bool) -> Result<(), Error> {
         self.may_write()?;
+        self.copies.changing(folder, || self.remove_now(folder, entry, folder_itself))
+    }
+
+    fn remove_now(&self, folder: &Folder, entry: &Entry, folder_itself: bool) -> Result<(), Error> {
         if !folder_itself {
             rustix::fs::unlinkat(&folder.fd, &*entry.stored, AtFlags::empty())
                 .map_err(|error| Error::io("removing a file", error))?;
             self.drop_sidecar(folder, entry);
-            self.forget_copy(folder, entry);
+            self.copies.forget(folder, &entry.stored);
             return Ok(());
         }
         let failed = |error: Errno| Error::io("removing a folder", error);
@@ -258,6 +275,15 @@ impl Tree {
         entry: &Entry,
         make: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
+        self.copies.changing(folder, || self.named_now(folder, entry, make))
+    }
+
+    fn named_now<T>(
+        &self,
+        folder: &Folder,
+        entry: &Entry,
+        make: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let Some((beside, sealed)) = &entry.sidecar else { return make() };
         let _held = lock(&self.long);
         let there = beside.to_str().map(|name| beneath::content(&folder.fd, name, sealed.len()));
@@ -282,9 +308,16 @@ impl Tree {
 
     pub(super) fn drop_unused_sidecar(&self, folder: &Folder, stored: &OsStr, beside: &OsStr) {
         let there = rustix::fs::statat(&folder.fd, stored, AtFlags::SYMLINK_NOFOLLOW);
-        if matches!(there, Err(Errno::NOENT)) {
+        if matches!(there, Err(Errno::NOENT)) && !self.has_copy(folder, stored) {
             let _ = rustix::fs::unlinkat(&folder.fd, beside, AtFlags::empty());
         }
+    }
+
+    /// Whether another program made a copy of an entry of a long name, which has its name from the same file beside it.
+    /// What cannot be listed may have one.
+    fn has_copy(&self, folder: &Folder, stored: &OsStr) -> bool {
+        let listed = || names_in(&folder.fd).map(|names| names.iter().any(|name| is_copy_of(name, stored)));
+        self.copies.has_copy(folder, stored).unwrap_or_else(|| listed().unwrap_or(true))
     }
 
     /// Refuses a folder that has more in it than files of our own.
@@ -293,7 +326,7 @@ impl Tree {
         let fd = beneath::open(&parent.fd, stored, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
         let fd = fd.map_err(failed)?;
         let names = self.granted(&fd, || names_in(&fd))?;
-        match names.iter().all(|name| is_ours(name.as_bytes())) {
+        match names.iter().all(|name| goes_with_folder(name)) {
             true => Ok(()),
             false => Err(failed(Errno::NOTEMPTY)),
         }
@@ -311,7 +344,7 @@ impl Tree {
         let failed = |error: Errno| Error::io("removing a folder", error);
         let record = beneath::content(fd, record::NAME, record::LEN)?;
         for name in names_in(fd)? {
-            if name == record::NAME || !is_ours(name.as_bytes()) {
+            if name == record::NAME || !goes_with_folder(&name) {
                 continue;
             }
             match rustix::fs::unlinkat(fd, &*name, AtFlags::empty()) {
@@ -330,7 +363,9 @@ impl Tree {
             Err(error) => return Err(failed(error)),
         }
         if let Ok(status) = rustix::fs::fstat(fd) {
-            lock(&self.unsynced).remove(&(status.st_dev, status.st_ino));
+            let inode = (status.st_dev, status.st_ino);
+            lock(&self.unsynced).remove(&inode);
+            self.copies.forget_folder(inode);
         }
         let removed = rustix::fs::unlinkat(&parent.fd, stored, AtFlags::REMOVEDIR);
         if let (Err(_), Some(record)) = (removed, record) {

@@ -1,15 +1,15 @@
 //! Which stored names there are in a folder, and what they mean.
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use wattlock_core::sync::lock;
 use wattlock_core::{Data, Key, Kind, Request};
 use wattlock_door::Crypto;
 
-use super::{Entry, Folder, Listed, Tree};
+use super::{Entry, Folder, Listed, Tree, copies};
 use crate::Error;
 use crate::beneath::{self, is_reserved};
 use crate::store::JOURNAL;
@@ -27,15 +27,12 @@ const HASH: usize = 43;
 /// What a plain name that begins with our own prefix is stored with.
 const PLAIN: &str = "wattlock.plain.";
 
-/// Files of our own that have one name.
-const OWN: [&str; 4] = [record::NAME, volume::FILE, volume::KEYS, JOURNAL];
-
-/// Copies by other programs that are remembered.
-const COPIES_MAX: usize = 10_000;
+/// Files of our own in the volume's own folder only.
+const VOLUME: [&str; 3] = [volume::FILE, volume::KEYS, JOURNAL];
 
 impl Tree {
     /// The stored name of `name` in a folder. Reads nothing. A copy that another program made of an entry is known by
-    /// its name from the last [`Tree::list`] on.
+    /// the name that it is shown by from the last listing of the folder, or [`Tree::copy`], on.
     ///
     /// # Errors
     /// [`Error::Io`] with `ENAMETOOLONG` above 255 bytes; `EINVAL` for what is no name.
@@ -52,7 +49,7 @@ impl Tree {
             }
             return Ok(Entry { stored, sidecar: None });
         };
-        if let Some(stored) = self.copy(folder, name) {
+        if let Some(stored) = self.copies.get(folder, name) {
             return Ok(Entry { stored, sidecar: None });
         }
         let sealed = names::seal_name(key, name, crypto)?;
@@ -110,7 +107,8 @@ impl Tree {
         crypto: &mut impl Crypto,
     ) -> Result<Survey, Error> {
         let failed = |error: Errno| Error::io("listing a folder", error);
-        let mut survey = Survey::default();
+        let (mut survey, mut copies, mut kinds) = (Survey::default(), Vec::new(), HashMap::new());
+        let stamp = self.copies.stamp(&folder.fd);
         // A descriptor of a folder that was closed to reading when it was opened only names it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let opened = beneath::open(&folder.fd, ".", flags, Mode::empty()).and_then(Dir::new);
@@ -124,28 +122,67 @@ impl Tree {
                 continue;
             }
             let stored = OsString::from_vec(stored.to_vec());
-            let name = match self.stored(folder, &stored, crypto)? {
-                Stored::Entry(name) | Stored::Copy(name) => name,
-                Stored::Foreign => {
-                    survey.foreign.push(stored);
-                    continue;
-                }
-                own => {
-                    survey.own.push((stored, own));
-                    continue;
-                }
-            };
-            let mut kind = entry.file_type();
-            if kind == FileType::Unknown {
+            let what = self.stored(folder, &stored, crypto)?;
+            if let Stored::Entry(_) | Stored::Copy(_) = what
+                && entry.file_type() == FileType::Unknown
+                && rustix::fs::statat(&folder.fd, &*stored, AtFlags::SYMLINK_NOFOLLOW).is_err()
+            {
                 // Gone meanwhile is as good as never listed.
-                let Ok(status) = rustix::fs::statat(&folder.fd, &*stored, AtFlags::SYMLINK_NOFOLLOW) else {
-                    continue;
-                };
-                kind = FileType::from_raw_mode(status.st_mode);
+                continue;
             }
-            survey.listed.push(Listed { name, stored, inode: entry.ino(), kind });
+            match what {
+                Stored::Entry(name) => {
+                    let kind = kind_of(folder, &stored, entry.file_type());
+                    survey.listed.push(Listed { name, stored, inode: entry.ino(), kind });
+                }
+                Stored::Copy(name) => {
+                    let kind = kind_of(folder, &stored, entry.file_type());
+                    kinds.insert(stored.clone(), (entry.ino(), kind));
+                    copies.push((stored, name));
+                }
+                Stored::Foreign => survey.foreign.push(stored),
+                own => survey.own.push((stored, own)),
+            }
         }
+        let entries = match copies.is_empty() {
+            true => HashSet::new(),
+            false => survey.listed.iter().map(|listed| &*listed.name).collect(),
+        };
+        self.copies.found(folder.inode, stamp, copies::shown(&entries, &mut copies));
+        survey.listed.extend(copies.into_iter().filter_map(|(stored, name)| {
+            let (inode, kind) = kinds.get(&stored).copied()?;
+            Some(Listed { name, stored, inode, kind })
+        }));
         Ok(survey)
+    }
+
+    /// A copy that another program made of an entry, by the name that it is shown by: for a name under which
+    /// [`Tree::entry`] has found nothing. Lists the folder if that was not done since somebody else changed it.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    pub fn copy(
+        &self,
+        folder: &Folder,
+        name: &[u8],
+        crypto: &mut impl Crypto,
+    ) -> Result<Option<Entry>, Error> {
+        if folder.key.is_none() {
+            return Ok(None);
+        }
+        if !self.copies.is_known(folder) {
+            match self.survey(folder, &|| false, crypto) {
+                // Of a folder that may not be listed no copy is known.
+                Ok(_) | Err(Error::Io { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.copies.get(folder, name).map(|stored| Entry { stored, sidecar: None }))
+    }
+
+    /// Says whether other programs change the volume's folders meanwhile.
+    pub fn set_shared(&self, shared: bool) {
+        self.copies.set_shared(shared);
     }
 
     /// What a stored name is, and what it is shown as: the one place that decides. Reads the file beside a long name.
@@ -153,8 +190,11 @@ impl Tree {
     /// # Errors
     /// [`Error::Engine`].
     pub fn stored(&self, folder: &Folder, stored: &OsStr, crypto: &mut impl Crypto) -> Result<Stored, Error> {
-        if let Some(own) = own(stored.as_bytes()) {
-            return Ok(own);
+        match own(stored.as_bytes()) {
+            // Only its own folder has the volume's files: anywhere else they are another volume's.
+            Some(_) if folder.inode != self.own_inode && is_of_volume(stored) => return Ok(Stored::Foreign),
+            Some(own) => return Ok(own),
+            None => {}
         }
         if let Some(name) = self.entry_name(folder, stored, crypto)? {
             return Ok(Stored::Entry(name));
@@ -226,34 +266,20 @@ impl Tree {
         }
         let end = bytes.iter().position(|byte| !is_symbol(byte)).unwrap_or(0);
         let (entry, added) = long_copy(bytes).unwrap_or_else(|| (bytes[..end].to_vec(), &bytes[end..]));
-        let Some(mut name) = self.entry_name(folder, OsStr::from_bytes(&entry), crypto)? else {
+        let Some(name) = self.entry_name(folder, OsStr::from_bytes(&entry), crypto)? else {
             return Ok(None);
         };
-        let mut room = names::NAME_MAX.saturating_sub(added.len()).min(name.len());
-        // Not within a letter.
-        while room < name.len() && room > 0 && name[room] & 0xc0 == 0x80 {
-            room -= 1;
-        }
-        name.truncate(room);
-        name.extend_from_slice(added);
-        if room == 0 || names::check(&name).is_err() {
-            return Ok(None);
-        }
-        let mut copies = lock(&self.copies);
-        if copies.len() < COPIES_MAX {
-            copies.insert((folder.inode, name.clone()), stored.to_owned());
-        }
-        Ok(Some(name))
+        let name = names::with_added(&name, added);
+        Ok(Some(name).filter(|name| name.len() > added.len() && names::check(name).is_ok()))
     }
+}
 
-    pub(super) fn copy(&self, folder: &Folder, name: &[u8]) -> Option<OsString> {
-        let copies = lock(&self.copies);
-        if copies.is_empty() { None } else { copies.get(&(folder.inode, name.to_vec())).cloned() }
-    }
-
-    /// A stored name is gone: the name may be given to something else.
-    pub(super) fn forget_copy(&self, folder: &Folder, entry: &Entry) {
-        lock(&self.copies).retain(|(inode, _), stored| *inode != folder.inode || *stored != entry.stored);
+/// What an entry is, if the listing did not say.
+fn kind_of(folder: &Folder, stored: &OsStr, listed: FileType) -> FileType {
+    match listed {
+        FileType::Unknown => rustix::fs::statat(&folder.fd, stored, AtFlags::SYMLINK_NOFOLLOW)
+            .map_or(listed, |status| FileType::from_raw_mode(status.st_mode)),
+        known => known,
     }
 }
 
@@ -291,8 +317,9 @@ impl Survey {
         let orphan = |stored: &OsString| {
             let entry = stored.as_bytes().strip_suffix(SIDECAR.as_bytes());
             entry.filter(|entry| entry.starts_with(LONG.as_bytes())).is_some_and(|entry| {
+                let entry = OsStr::from_bytes(entry);
                 let mut there = self.listed.iter().map(|listed| &listed.stored).chain(&self.foreign);
-                !there.any(|one| one.as_bytes() == entry)
+                !there.any(|one| one == entry || copies::is_copy_of(one, entry))
             })
         };
         self.own.iter().filter_map(move |(stored, what)| match what {
@@ -321,7 +348,8 @@ fn own(stored: &[u8]) -> Option<Stored> {
     {
         return Some(if added.is_empty() { Stored::Own } else { Stored::OwnCopy });
     }
-    let added = OWN.iter().find_map(|own| added(stored, own))?;
+    let mut own = [record::NAME].into_iter().chain(VOLUME);
+    let added = own.find_map(|own| added(stored, own))?;
     Some(if added.is_empty() { Stored::Own } else { Stored::OwnCopy })
 }
 
@@ -335,7 +363,7 @@ fn added<'a>(stored: &'a [u8], name: &str) -> Option<&'a [u8]> {
 }
 
 /// The stored name of a long entry without what another program added to it, and what that is.
-fn long_copy(stored: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+pub(super) fn long_copy(stored: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let stem = LONG.trim_end_matches('.').as_bytes();
     let rest = stored.strip_prefix(stem)?;
     let is_hash = |hash: &&[u8]| hash.len() == HASH && hash.iter().all(is_symbol);
@@ -353,9 +381,23 @@ fn is_symbol(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
 }
 
-/// Whether a stored name is of a file of our own, which goes with its folder.
+/// Whether a stored name is of a file of our own, which is no entry.
 pub(crate) fn is_ours(stored: &[u8]) -> bool {
     matches!(own(stored), Some(Stored::Own | Stored::Leftover))
+}
+
+/// Whether a stored name is of a file of our own that goes with a folder below the volume's.
+pub(super) fn goes_with_folder(stored: &OsStr) -> bool {
+    is_ours(stored.as_bytes()) && !is_of_volume(stored)
+}
+
+fn is_of_volume(stored: &OsStr) -> bool {
+    VOLUME.iter().any(|own| added(stored.as_bytes(), own).is_some())
+}
+
+/// Whether a stored name may be of an entry whose names are sealed. Other names are other programs'.
+pub(crate) fn may_be_sealed(stored: &[u8]) -> bool {
+    long_copy(stored).is_some() || names::decode(stored).is_some_and(|sealed| sealed.len() > names::VECTOR)
 }
 
 fn hash(sealed: &[u8], crypto: &mut impl Crypto) -> Result<[u8; 32], Error> {

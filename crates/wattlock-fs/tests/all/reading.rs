@@ -129,7 +129,10 @@ fn a_volume_without_a_journal_is_read() {
     let contents = to_read(folder.path(), &mut crypto).unwrap();
     let content = open(&contents, &folder.path().join("file"), &mut crypto).unwrap();
     assert!(whole(&content, &mut crypto) == model);
-    assert!(matches!(to_write(folder.path(), &mut crypto), Err(Error::InUse)), "a reader would see it change");
+    assert!(
+        matches!(to_write(folder.path(), &mut crypto), Err(Error::InUse)),
+        "a reader would see it change"
+    );
     to_read(folder.path(), &mut crypto).unwrap();
     assert!(!folder.path().join(JOURNAL).exists());
     drop((content, contents));

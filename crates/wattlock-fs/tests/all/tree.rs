@@ -498,6 +498,79 @@ fn copies_of_long_names_are_shown_whole_or_as_far_as_a_name_goes() {
     assert!(list(&tree, &root, crypto).is_empty());
 }
 
+/// By a name that nobody listed, whether or not others change the folder, and each name once.
+#[test]
+fn a_copy_is_found_by_the_name_that_it_is_shown_by() {
+    for shared in [false, true] {
+        for mode in [NameMode::PerFolder, NameMode::Deterministic] {
+            let mut world = World::new(mode);
+            let (tree, root) = world.tree();
+            tree.set_shared(shared);
+            let crypto = &mut world.crypto;
+            let stored = |name: &[u8], crypto: &mut Dispatcher| {
+                tree.entry(&root, name, crypto).unwrap().stored.into_string().unwrap()
+            };
+            for name in [&b"doc"[..], b"doc (copy)"] {
+                make(&tree, &root, name, crypto);
+            }
+            let (doc, other) = (stored(b"doc", crypto), stored(b"doc (copy)", crypto));
+            let path = |name: &str| world.folder.path().join(name);
+            fs::write(path(&format!("{doc} (copy)")), "of the copy").unwrap();
+            fs::write(path(&format!("{doc}.orig")), "of the original").unwrap();
+            fs::write(path(&other), "of the entry").unwrap();
+            let mut content = |name: &[u8]| {
+                let mut entry = tree.entry(&root, name, crypto).unwrap();
+                if !path(entry.stored.to_str().unwrap()).exists() {
+                    entry = tree.copy(&root, name, crypto).unwrap()?;
+                }
+                Some(std::io::read_to_string(tree.open_file(&root, &entry, OFlags::RDONLY).unwrap()).unwrap())
+            };
+            assert_eq!(content(b"doc.orig").as_deref(), Some("of the original"));
+            assert_eq!(
+                content(b"doc (copy)").as_deref(),
+                Some("of the entry"),
+                "an entry is what it is called"
+            );
+            assert_eq!(content(b"doc (copy)~2").as_deref(), Some("of the copy"));
+            assert_eq!(content(b"none"), None);
+            let all = set([b"doc", b"doc (copy)", b"doc (copy)~2", b"doc.orig"]);
+            assert_eq!(list(&tree, &root, crypto), all);
+            // Another program takes one away, and brings another one.
+            if shared {
+                fs::rename(path(&format!("{doc}.orig")), path(&format!("{doc}~"))).unwrap();
+                let copy = tree.copy(&root, b"doc~", crypto).unwrap().unwrap();
+                assert_eq!(copy.stored.to_str(), Some(&*format!("{doc}~")));
+                assert_eq!(tree.copy(&root, b"doc.orig", crypto).unwrap(), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_copy_of_a_long_name_outlives_the_entry() {
+    for listed in [false, true] {
+        let mut world = World::new(NameMode::PerFolder);
+        let (tree, root) = world.tree();
+        let crypto = &mut world.crypto;
+        let long = [b'l'; 200];
+        make(&tree, &root, &long, crypto);
+        let entry = tree.entry(&root, &long, crypto).unwrap();
+        let path = |name: &str| world.folder.path().join(name);
+        fs::write(path(&format!("{} (copy)", entry.stored.to_str().unwrap())), "copy").unwrap();
+        if listed {
+            list(&tree, &root, crypto);
+        }
+        tree.remove(&root, &entry, false).unwrap();
+        let name = [&long[..], b" (copy)"].concat();
+        assert_eq!(list(&tree, &root, crypto), BTreeSet::from([name.clone()]));
+        assert_eq!(tree.survey(&root, &|| false, crypto).unwrap().useless().count(), 0);
+        let copy = tree.copy(&root, &name, crypto).unwrap().unwrap();
+        let to = tree.entry(&root, b"kept", crypto).unwrap();
+        tree.rename((&root, &copy), (&root, &to), RenameFlags::empty()).unwrap();
+        assert_eq!(list(&tree, &root, crypto), set([b"kept"]));
+    }
+}
+
 #[test]
 fn a_folder_goes_with_what_is_ours_in_it_and_with_nothing_else() {
     let mut world = World::new(NameMode::PerFolder);
@@ -506,7 +579,16 @@ fn a_folder_goes_with_what_is_ours_in_it_and_with_nothing_else() {
     let entry = tree.entry(&root, b"folder", crypto).unwrap();
     tree.make_folder(&root, &entry, ALL, crypto).unwrap();
     let inside = world.folder.path().join(&entry.stored);
-    let others = ["wattlock.notes", "wattlock.dir (copy)", "wattlock.sync-conflict-1.dir", "Thumbs.db"];
+    // Nor with another volume's files.
+    let others = [
+        "wattlock.notes",
+        "wattlock.dir (copy)",
+        "wattlock.sync-conflict-1.dir",
+        "Thumbs.db",
+        "wattlock.fs",
+        "wattlock.journal",
+        "wattlock.keys",
+    ];
     for other in others {
         fs::write(inside.join(other), "theirs").unwrap();
         assert_eq!(errno(&tree.remove(&root, &entry, true).unwrap_err()), 39, "{other}");
@@ -619,4 +701,48 @@ fn a_tree_that_is_open_for_reading_changes_nothing() {
     }
     tree.open_file(&root, &file, OFlags::RDONLY).unwrap();
     assert_eq!(list(&tree, &root, crypto), set([b"file", b"folder"]));
+}
+
+/// What other programs put into a volume's folder is theirs, whatever a crash left beside it.
+#[test]
+fn a_crash_gives_no_header_to_files_of_other_programs() {
+    let others: [(&str, &[u8]); 5] = [
+        (".stignore", b"*.tmp"),
+        (".nomedia", b""),
+        ("Thumbs.db", &[0; 200]),
+        ("desktop.ini", &[0; 10]),
+        ("wattlock.notes", b""),
+    ];
+    for mode in [NameMode::PerFolder, NameMode::Deterministic] {
+        let mut world = World::new(mode);
+        let (tree, root) = world.tree();
+        let crypto = &mut world.crypto;
+        let store = || FolderStore::open(world.folder.path()).unwrap();
+        // An epoch that does not end, and in it a file that has no bytes yet.
+        let contents = Contents::start(store(), &world.volume, crypto).unwrap().0;
+        drop(contents.before_create(crypto).unwrap());
+        make(&tree, &root, b"new", crypto);
+        let short = tree.entry(&root, b"short", crypto).unwrap();
+        tree.create_file(&root, &short, ALL).unwrap().write_all(b"too short").unwrap();
+        std::mem::forget(contents);
+        for (name, content) in others {
+            fs::write(world.folder.path().join(name), content).unwrap();
+        }
+        let copied = tempfile::tempdir().unwrap();
+        let mut copy = std::process::Command::new("cp");
+        assert!(
+            copy.arg("-a").arg(world.folder.path().join(".")).arg(copied.path()).status().unwrap().success()
+        );
+        let store = FolderStore::open(copied.path()).unwrap();
+        let contents = Contents::start(store, &world.volume, crypto).unwrap().0;
+        assert!(contents.may_be_torn());
+        contents.look_through(true, &|| false, crypto).unwrap();
+        for (name, content) in others {
+            assert_eq!(fs::read(copied.path().join(name)).unwrap(), content, "{name}");
+        }
+        let len =
+            |entry: &wattlock_fs::tree::Entry| fs::metadata(copied.path().join(&entry.stored)).unwrap().len();
+        assert_eq!(len(&tree.entry(&root, b"new", crypto).unwrap()), 136, "it was begun and is empty");
+        assert_eq!(len(&short), 9, "it may be anything");
+    }
 }

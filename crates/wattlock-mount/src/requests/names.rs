@@ -30,7 +30,13 @@ impl<B: Backing> Inner<B> {
         self.on_thread(|thread, _| {
             let dir = self.dir(parent, thread)?;
             let entry = self.backing.entry(&dir.folder, name, thread)?;
-            self.found(parent, &dir, &entry, false, thread)
+            if let Some(found) = self.found(parent, &dir, &entry, false, thread)? {
+                return Ok(Some(found));
+            }
+            match self.backing.copy(&dir.folder, name, thread)? {
+                Some(copy) => self.found(parent, &dir, &copy, false, thread),
+                None => Ok(None),
+            }
         })
     }
 
