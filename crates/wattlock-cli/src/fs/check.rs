@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use wattlock::Dispatcher;
 use wattlock_fs::Error;
-use wattlock_fs::check::Check;
+use wattlock_fs::check::{Check, Found};
 use wattlock_fs::content::Contents;
 use wattlock_fs::tree::{Folder, Tree};
 use wattlock_fs::volume::Volume;
@@ -70,17 +70,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         check.work(&stop, crypto);
     });
     let found = check.found();
-    let said = [
-        ("note", &found.notes),
-        ("repaired", &found.repaired),
-        ("not looked at", &found.closed),
-        ("damaged", &found.damaged),
-    ];
-    for (what, lines) in said {
-        for line in lines {
-            say!("{what}: {line}");
-        }
-    }
+    say_lines(&found)?;
     if stop() {
         return Err(wattlock_door::Error::Interrupted.into());
     }
@@ -115,6 +105,21 @@ fn open(command: &Command, volume: &Volume, crypto: &mut Dispatcher) -> Result<(
         }
         opened => Ok(opened.map(|(tree, root)| (tree, root, 0))?),
     }
+}
+
+fn say_lines(found: &Found) -> Result<()> {
+    let said = [
+        ("note", &found.notes),
+        ("repaired", &found.repaired),
+        ("not looked at", &found.closed),
+        ("damaged", &found.damaged),
+    ];
+    for (what, lines) in said {
+        for line in lines {
+            say!("{what}: {line}");
+        }
+    }
+    Ok(())
 }
 
 fn verdict(damaged: usize, closed: usize, repaired: usize) -> Result<()> {
