@@ -78,8 +78,8 @@ class Volume:
                 generation, key = rest.split(" ")
                 require(int(generation) > max(self.keys, default=0), "key generations ascend")
                 self.keys[int(generation)] = bytes.fromhex(key)
-            else:
-                require(word in ("id", "chunk", "names", "secret") and word not in fields, f"line {word}")
+            elif word != "successor":
+                require(word in ("id", "chunk", "names", "secret", "revision") and word not in fields, f"line {word}")
                 fields[word] = rest
         self.chunk, self.names = int(fields["chunk"]), fields["names"]
         require(self.chunk in (4096, 16384, 65536, 262144), "chunk size")

@@ -51,8 +51,8 @@ impl World {
         let mut volume = Volume::generate(4096, names).unwrap();
         volume.add_recipient("me", &recipient).unwrap();
         Tree::init(folder.path(), &volume, &mut crypto).unwrap();
-        let world = World { folder, runtime, crypto, volume, recipient, identity };
-        world.own().write(&world.volume, &[], NoCallbacks, &world.runtime).unwrap();
+        let mut world = World { folder, runtime, crypto, volume, recipient, identity };
+        world.own().write(&mut world.volume, &[], NoCallbacks, &world.runtime).unwrap();
         world
     }
 
