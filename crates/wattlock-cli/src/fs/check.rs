@@ -12,7 +12,8 @@ use wattlock_fs::content::Contents;
 use wattlock_fs::tree::{Folder, Tree};
 use wattlock_fs::volume::Volume;
 
-use super::access::Keys;
+use super::access::{Keys, Opened};
+use super::known::Use;
 use super::store;
 use wattlock_shell::INTERRUPTED;
 use wattlock_shell::setup::{self, Choice};
@@ -34,7 +35,8 @@ pub struct Command {
 /// Runs the command, on all cores.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
-    let (folder, volume) = command.keys.open(&command.folder, &runtime)?;
+    let usage = if command.repair { Use::Write } else { Use::Read };
+    let Opened { folder, volume, .. } = command.keys.open(&command.folder, usage, &runtime)?;
     let stop = || INTERRUPTED.load(Ordering::SeqCst);
     let crypto = &mut runtime.dispatcher();
     let store = store(&command.folder)?;

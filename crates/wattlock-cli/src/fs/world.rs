@@ -22,7 +22,8 @@ use wattlock_fs::{Error, names};
 use wattlock_shell::INTERRUPTED;
 use zeroize::Zeroizing;
 
-use super::access::Keys;
+use super::access::{Keys, Opened};
+use super::known::Use;
 use super::store;
 
 /// Bytes read or written together.
@@ -108,7 +109,8 @@ fn in_words(error: anyhow::Error) -> anyhow::Error {
 impl World {
     /// Opens a volume; `write` says whether anything in its folder may change.
     pub fn open(keys: &Keys, path: &Path, write: bool, runtime: &Runtime) -> Result<World> {
-        let (_, volume) = keys.open(path, runtime)?;
+        let usage = if write { Use::Write } else { Use::Read };
+        let Opened { volume, .. } = keys.open(path, usage, runtime)?;
         let mut crypto = runtime.dispatcher();
         let (tree, root) = match write {
             true => Tree::open(path, &volume, &mut crypto)?,

@@ -25,8 +25,9 @@ use wattlock_fs::Error;
 use wattlock_fs::volume::Volume;
 use wattlock_mount::{Engines, Options, Sealed, control};
 
-use crate::fs::access::Keys;
+use crate::fs::access::{Keys, Opened};
 use crate::fs::hide_memory;
+use crate::fs::known::Use;
 use crate::fs::world::located;
 use crate::{status as telemetry, text};
 use daemon::Daemon;
@@ -80,7 +81,7 @@ pub struct Command {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
     threads: Option<u16>,
     /// Mount options: allow_other, ro, dev, suid, noexec, noatime, ...; also identity=FILE, passphrase-file=FILE,
-    /// key=NAME, idle=SECONDS, shared, policy=NAME for fstab. As root with allow_other, what users make belongs to them
+    /// key=NAME, expect=FINGERPRINT, idle=SECONDS, shared, policy=NAME for fstab. As root with allow_other, what users make belongs to them
     #[arg(short, value_name = "OPTION,...", value_delimiter = ',')]
     options: Vec<String>,
 }
@@ -170,12 +171,13 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
         _ => Error::io("opening the volume's folder", error),
     })?;
     let runtime = setup::runtime(&settled.choice, None, true)?;
-    let (_, volume) = settled.keys(&command.keys).open(&path, &runtime)?;
+    let asked = settled.flags.iter().any(|flag| flag == "ro");
+    let read_only = asked || !crate::fs::may_be_written(&path);
+    let usage = if read_only { Use::Read } else { Use::Write };
+    let Opened { volume, .. } = settled.keys(&command.keys).open(&path, usage, &runtime)?;
     let locked = lock_memory();
     let daemon = Arc::new(Daemon::new(settled.foreground));
     let mut flags = settled.flags;
-    let asked = flags.iter().any(|flag| flag == "ro");
-    let read_only = asked || !crate::fs::may_be_written(&path);
     if read_only && !asked {
         daemon.log("this user may only read the volume's folder: mounted read-only");
         flags.push("ro".to_owned());

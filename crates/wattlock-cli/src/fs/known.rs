@@ -1,0 +1,495 @@
+//! The volumes that this machine has opened, in the manner of ssh's known hosts.
+//!
+//! Storage can be exchanged and rolled back; what is remembered here cannot, by its writer. One file, `volumes`, has a
+//! line for each path: the volume's fingerprint, its newest keys and settings, its openers, those that were removed, and
+//! its journal's highest epoch. The succession key in it opens nothing. The file knows nothing of what is in a volume.
+//!
+//! | found, compared with what is known | to be written | only read |
+//! |---|---|---|
+//! | another fingerprint at the same path | refused | refused |
+//! | older keys, keys of no successor, a removed opener without newer settings, an older journal | refused | a line |
+//! | newer keys or settings | recorded | recorded |
+//! | a known volume at another path | recorded | not recorded: it is a copy |
+//! | nothing is known | recorded | recorded |
+//!
+//! What is known is read before the volume is: another command may write both meanwhile.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use wattlock::Dispatcher;
+use wattlock_door::{Exit, one_line};
+use wattlock_fs::volume::{Volume, hex, unhex};
+use zeroize::Zeroizing;
+
+/// Where root's programs keep their state.
+const ROOTS: &str = "/var/lib/wattlock";
+/// Names another folder, for tests; as little believed in a set-uid program as the others.
+const VARIABLE: &str = "WATTLOCK_STATE_DIR";
+const FILE: &str = "volumes";
+const FIRST: &str = "wattlock known volumes 1";
+/// Longest file accepted.
+const FILE_MAX: u64 = 64 << 20;
+/// Removed openers that are remembered of a volume: the latest.
+const GONE_MAX: usize = 1000;
+
+/// Why a volume is not opened, by what this machine knows of it.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// Its fingerprint is another's.
+    #[error("{0}: another volume is in its place ({1}, not {2}); if you put it there: --accept-changed")]
+    Another(String, String, String),
+    /// Its keys are older than known.
+    #[error("{0}: an older copy of the volume: keys of generation {1}, and {2} is known here{RESTORED}")]
+    Older(String, u32, u32),
+    /// Its keys are those of no holder of the keys that are known.
+    #[error(
+        "{0}: keys of generation {1} that no holder of its keys has made: a removed key may have{RESTORED}"
+    )]
+    Unproved(String, u32),
+    /// An opener that was removed is there again, in settings that are not newer.
+    #[error("{0}: removed keys are back in older settings: {1}{RESTORED}")]
+    Returned(String, String),
+    /// Its journal is older than known, and would change files.
+    #[error("{0}: an older wattlock.journal: epoch {1}, and {2} is known here{RESTORED}")]
+    Journal(String, u64, u64),
+}
+
+const RESTORED: &str = "; if it was restored from a backup: --accept-changed";
+
+/// Exit code and meaning of each.
+pub const fn exit_codes() -> &'static [(u8, &'static str)] {
+    &[
+        (91, "another volume in the place of a known one"),
+        (92, "older copy of a known volume"),
+        (93, "known volume with keys that were removed, or that no holder of its keys made"),
+        (94, "older journal of a known volume"),
+    ]
+}
+
+impl Exit for Refused {
+    fn code(&self) -> u8 {
+        match self {
+            Refused::Another(..) => 91,
+            Refused::Older(..) => 92,
+            Refused::Unproved(..) | Refused::Returned(..) => 93,
+            Refused::Journal(..) => 94,
+        }
+    }
+}
+
+/// What a command does to the volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    Read,
+    Write,
+}
+
+/// What the user says of it.
+#[derive(Debug, Clone, Default)]
+pub struct Said {
+    /// The only fingerprint that is accepted.
+    pub expect: Option<String>,
+    /// Whatever changed is accepted, and recorded.
+    pub accept: bool,
+}
+
+/// What is known of one volume at one path.
+#[derive(Clone, PartialEq, Eq)]
+struct Line {
+    path: PathBuf,
+    fingerprint: String,
+    generation: u32,
+    succession: Zeroizing<[u8; 32]>,
+    revision: u64,
+    epoch: u64,
+    openers: Vec<(String, [u8; 16])>,
+    gone: Vec<[u8; 16]>,
+}
+
+/// What was known when the volume was not read yet.
+pub struct Book {
+    /// Where it is kept, or why nowhere.
+    place: Result<PathBuf, String>,
+    lines: Vec<Line>,
+}
+
+/// A volume that was found to be the one that is known, or is known from now on.
+pub struct Known {
+    place: Option<PathBuf>,
+    line: Line,
+    usage: Use,
+    /// A copy that is only read changes nothing.
+    records: bool,
+    said: Said,
+}
+
+impl Book {
+    /// What is known now.
+    pub fn load() -> Book {
+        Book::at(place())
+    }
+
+    fn at(place: Result<PathBuf, String>) -> Book {
+        let read = place.and_then(|place| match read(&place) {
+            Ok(lines) => Ok((place, lines)),
+            Err(why) => Err(format!("{}: {why}", one_line(&place.join(FILE)))),
+        });
+        match read {
+            Ok((place, lines)) => Book { place: Ok(place), lines },
+            Err(why) => Book { place: Err(why), lines: Vec::new() },
+        }
+    }
+
+    /// Compares a volume with what is known, and records it.
+    ///
+    /// # Errors
+    /// [`Refused`]; those of the engines.
+    pub fn meet(
+        self,
+        path: &Path,
+        volume: &Volume,
+        usage: Use,
+        said: &Said,
+        crypto: &mut Dispatcher,
+    ) -> anyhow::Result<Known> {
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let (shown, now) = (one_line(&path), Line::of(path, volume, crypto)?);
+        let own = self.lines.iter().find(|line| line.path == now.path);
+        let other = match &said.expect {
+            Some(expected) => Some(expected).filter(|expected| **expected != now.fingerprint),
+            None => {
+                own.map(|own| &own.fingerprint).filter(|known| **known != now.fingerprint && !said.accept)
+            }
+        };
+        if let Some(other) = other {
+            return Err(Refused::Another(shown, now.fingerprint, other.clone()).into());
+        }
+        let own = own.filter(|own| own.fingerprint == now.fingerprint);
+        let same = self.lines.iter().filter(|line| line.fingerprint == now.fingerprint);
+        let known = own.or_else(|| same.max_by_key(|line| (line.generation, line.revision, line.epoch)));
+        let copy = usage == Use::Read && own.is_none() && known.is_some();
+        let wrong = known.map_or(Ok(None), |known| known.judge(&now, volume, crypto))?;
+        let refused = wrong.filter(|_| !said.accept);
+        let is_refused = refused.is_some();
+        match refused {
+            Some(refused) if usage == Use::Write => return Err(refused.into()),
+            Some(refused) => eprintln!("wattlock: {refused}; it is only read, and nothing is recorded"),
+            None => {}
+        }
+        let line = match known {
+            Some(known) if !said.accept && !is_refused => {
+                known.say_changes(&now, volume, &shown);
+                known.then(now)
+            }
+            _ => now,
+        };
+        let place = match self.place {
+            Ok(place) => Some(place),
+            Err(why) => {
+                // A fingerprint that was given needs no memory.
+                if said.expect.is_none() {
+                    not_kept(&why);
+                }
+                None
+            }
+        };
+        let records = said.accept || !is_refused && !copy;
+        let unchanged = own == Some(&line);
+        let known = Known { place, line, usage, records, said: said.clone() };
+        if !unchanged {
+            known.save(false);
+        }
+        Ok(known)
+    }
+}
+
+impl Known {
+    /// Records a volume that this program has just made.
+    ///
+    /// # Errors
+    /// Those of the engines.
+    pub fn made(path: &Path, volume: &Volume, crypto: &mut Dispatcher) -> anyhow::Result<Known> {
+        Book::load().meet(path, volume, Use::Write, &Said { expect: None, accept: true }, crypto)
+    }
+
+    /// What tells the volume from every other.
+    pub fn fingerprint(&self) -> &str {
+        &self.line.fingerprint
+    }
+
+    /// Records what this program has just written.
+    ///
+    /// # Errors
+    /// Those of the engines.
+    pub fn record(&mut self, volume: &Volume, crypto: &mut Dispatcher) -> anyhow::Result<()> {
+        let now = Line::of(self.line.path.clone(), volume, crypto)?;
+        self.line = self.line.then(now);
+        self.save(false);
+        Ok(())
+    }
+
+    /// Compares the epoch of the journal with what is known, and records it: to be called when a journal was read and
+    /// nothing of it was repeated yet, and with its last epoch when it is given back. `replays` says whether it has
+    /// records that change files: one that has none takes nothing back.
+    ///
+    /// # Errors
+    /// [`Refused::Journal`].
+    #[allow(dead_code, reason = "called once the journal tells its epoch before it is repeated")]
+    pub fn epoch(&mut self, epoch: u64, replays: bool) -> Result<(), Refused> {
+        let older = epoch < self.line.epoch && !self.said.accept;
+        let refused = || Refused::Journal(one_line(&self.line.path), epoch, self.line.epoch);
+        match (older, replays, self.usage) {
+            (false, ..) => {}
+            (true, true, Use::Write) => return Err(refused()),
+            (true, true, Use::Read) => {
+                eprintln!("wattlock: {}", refused());
+                return Ok(());
+            }
+            (true, false, _) => {
+                let (path, known) = (one_line(&self.line.path), self.line.epoch);
+                eprintln!(
+                    "wattlock: {path}: wattlock.journal is older than known here ({epoch}, not {known})"
+                );
+            }
+        }
+        if self.line.epoch != epoch {
+            self.line.epoch = epoch;
+            self.save(true);
+        }
+        Ok(())
+    }
+
+    fn save(&self, counted: bool) {
+        let Some(place) = self.place.as_ref().filter(|_| self.records) else { return };
+        if let Err(why) = write(place, &self.line, self.said.accept, counted)
+            && self.said.expect.is_none()
+        {
+            not_kept(&format!("{}: {why}", one_line(place)));
+        }
+    }
+}
+
+/// Said where the memory fails: the command goes on.
+fn not_kept(why: &str) {
+    eprintln!(
+        "wattlock: this volume is not remembered, so another one in its place would not be noticed: {why}"
+    );
+}
+
+impl Line {
+    fn of(path: PathBuf, volume: &Volume, crypto: &mut Dispatcher) -> Result<Line, wattlock_fs::Error> {
+        let mut openers = Vec::new();
+        for opener in &volume.openers {
+            openers.push((opener.name.clone(), volume.mark(opener, crypto)?));
+        }
+        Ok(Line {
+            path,
+            fingerprint: volume.fingerprint(crypto)?,
+            generation: volume.generation(),
+            succession: volume.succession(crypto)?,
+            revision: volume.revision,
+            epoch: 0,
+            openers,
+            gone: Vec::new(),
+        })
+    }
+
+    /// What is wrong with a volume of this fingerprint.
+    ///
+    /// Settings of fewer changes are not refused as such. Two machines that change them at the same time make two of one
+    /// revision, and a synchroniser keeps either. What harms is a removed opener that is there again.
+    fn judge(
+        &self,
+        now: &Line,
+        volume: &Volume,
+        crypto: &mut Dispatcher,
+    ) -> Result<Option<Refused>, wattlock_fs::Error> {
+        let path = one_line(&now.path);
+        if now.generation < self.generation {
+            return Ok(Some(Refused::Older(path, now.generation, self.generation)));
+        }
+        if !volume.descends(self.generation, &self.succession, crypto)? {
+            return Ok(Some(Refused::Unproved(path, now.generation)));
+        }
+        let back = now.openers.iter().filter(|(_, mark)| self.gone.contains(mark));
+        let back: Vec<&str> = back.map(|(name, _)| name.as_str()).collect();
+        let refused = now.revision <= self.revision && !back.is_empty();
+        Ok(refused.then(|| Refused::Returned(path, back.join(", "))))
+    }
+
+    /// Says which openers came and went since this was recorded.
+    fn say_changes(&self, now: &Line, volume: &Volume, shown: &str) {
+        let new =
+            now.openers.iter().zip(&volume.openers).filter(|(opener, _)| !self.openers.contains(opener));
+        for (_, opener) in new {
+            let (name, recipient) = (&opener.name, &opener.recipient);
+            eprintln!("wattlock: {shown}: new since it was last opened here: key {name}, {recipient}");
+        }
+        for (name, _) in self.openers.iter().filter(|opener| !now.openers.contains(opener)) {
+            eprintln!("wattlock: {shown}: removed since it was last opened here: key {name}");
+        }
+    }
+
+    /// What is known once this volume was seen so.
+    fn then(&self, now: Line) -> Line {
+        let there = |mark: &[u8; 16]| now.openers.iter().any(|(_, now)| now == mark);
+        let before = self.gone.iter().chain(self.openers.iter().map(|(_, mark)| mark));
+        let mut gone: Vec<[u8; 16]> = Vec::new();
+        for mark in before {
+            if !there(mark) && !gone.contains(mark) {
+                gone.push(*mark);
+            }
+        }
+        gone.drain(..gone.len().saturating_sub(GONE_MAX));
+        Line { revision: self.revision.max(now.revision), epoch: self.epoch, gone, ..now }
+    }
+
+    fn parse(text: &str) -> Option<Line> {
+        let mut words = text.split(' ');
+        let mut word = || words.next();
+        let list = |text: &str| match text {
+            "-" => Vec::new(),
+            text => text.split(',').map(str::to_owned).collect::<Vec<_>>(),
+        };
+        let mark = |text: &str| unhex::<16>(text).map(|mark| *mark);
+        let fingerprint = word()?.to_owned();
+        let generation = word()?.parse().ok()?;
+        let succession = unhex(word()?)?;
+        let (revision, epoch) = (word()?.parse().ok()?, word()?.parse().ok()?);
+        let opener =
+            |text: String| text.split_once(':').and_then(|(name, of)| Some((name.to_owned(), mark(of)?)));
+        let openers = list(word()?).into_iter().map(opener).collect::<Option<_>>()?;
+        let gone = list(word()?).iter().map(|text| mark(text)).collect::<Option<_>>()?;
+        let path = unescape(word()?)?;
+        words.next().is_none().then_some(Line {
+            path,
+            fingerprint,
+            generation,
+            succession,
+            revision,
+            epoch,
+            openers,
+            gone,
+        })
+    }
+
+    fn text(&self) -> String {
+        let list = |texts: Vec<String>| if texts.is_empty() { "-".to_owned() } else { texts.join(",") };
+        let openers = self.openers.iter().map(|(name, mark)| format!("{name}:{}", *hex(mark))).collect();
+        let gone = self.gone.iter().map(|mark| hex(mark).to_string()).collect();
+        format!(
+            "{} {} {} {} {} {} {} {}\n",
+            self.fingerprint,
+            self.generation,
+            *hex(&self.succession[..]),
+            self.revision,
+            self.epoch,
+            list(openers),
+            list(gone),
+            escape(&self.path)
+        )
+    }
+}
+
+/// A path as one word: bytes other than visible ASCII, and `%`, as `%` and two digits.
+fn escape(path: &Path) -> String {
+    let mut text = String::new();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'%' => text.push_str("%25"),
+            byte if byte.is_ascii_graphic() => text.push(char::from(*byte)),
+            byte => text.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    text
+}
+
+fn unescape(text: &str) -> Option<PathBuf> {
+    let mut bytes = Vec::new();
+    let mut parts = text.split('%');
+    bytes.extend_from_slice(parts.next()?.as_bytes());
+    for part in parts {
+        bytes.push(unhex::<1>(part.get(..2)?)?[0]);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
+}
+
+/// The folder of this user's state.
+fn place() -> Result<PathBuf, String> {
+    let elevated = wattlock::elevated();
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if let Some(place) = variable(VARIABLE).filter(|_| !elevated) {
+        return Ok(place);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(ROOTS.into());
+    }
+    if elevated {
+        return Err("this process has more rights than its caller".into());
+    }
+    let state = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
+    state
+        .map(|state| state.join("wattlock"))
+        .ok_or_else(|| "neither XDG_STATE_HOME nor HOME names a folder".into())
+}
+
+/// The lines of the file; none if there is no file.
+fn read(place: &Path) -> Result<Vec<Line>, String> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(place.join(FILE));
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error.to_string()),
+    };
+    let meta = file.metadata().map_err(|error| error.to_string())?;
+    let own = meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o022 == 0;
+    if !own {
+        return Err("not a file that only this user may write".into());
+    }
+    let mut text = Zeroizing::new(String::new());
+    file.take(FILE_MAX).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    let mut lines = text.lines().enumerate();
+    match lines.next() {
+        None => return Ok(Vec::new()),
+        Some((_, FIRST)) => {}
+        Some(_) => return Err("made by a newer program?".into()),
+    }
+    lines.map(|(at, line)| Line::parse(line).ok_or_else(|| format!("line {} is damaged", at + 1))).collect()
+}
+
+/// Puts a line in place of the one of its path. One that another command wrote meanwhile stays if it is of newer keys or
+/// settings, and so does its epoch unless this command `counted` the journal's; but not if the user `accepted` this one.
+fn write(place: &Path, line: &Line, accepted: bool, counted: bool) -> Result<(), String> {
+    let failed = |error: std::io::Error| error.to_string();
+    DirBuilder::new().recursive(true).mode(0o700).create(place).map_err(failed)?;
+    let lock =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(place.join("lock"));
+    let lock = lock.map_err(failed)?;
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+    let mut lines = read(place)?;
+    let age = |line: &Line| (line.generation, line.revision);
+    match lines.iter_mut().find(|known| known.path == line.path) {
+        Some(known) if !accepted && known.fingerprint == line.fingerprint => {
+            let epoch = if counted { line.epoch } else { known.epoch.max(line.epoch) };
+            if age(known) <= age(line) {
+                known.clone_from(line);
+            }
+            known.epoch = epoch;
+        }
+        Some(known) => *known = line.clone(),
+        None => lines.push(line.clone()),
+    }
+    let text = lines.iter().fold(format!("{FIRST}\n"), |text, line| text + &line.text());
+    // Readable by this user only, as this maker of files has it.
+    let mut file = tempfile::NamedTempFile::new_in(place).map_err(failed)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+    file.persist(place.join(FILE)).map_err(|error| failed(error.error))?;
+    File::open(place).and_then(|folder| folder.sync_all()).map_err(failed)
+}
