@@ -38,6 +38,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -48,6 +49,9 @@ import calls
 from desk import NotHere, Wrong, is_alive, kill, last, wait_for
 
 WATTLOCK = os.environ["WATTLOCK"]
+# Volumes are made by the hundred: this machine is to remember none.
+STATE = tempfile.TemporaryDirectory()
+os.environ["WATTLOCK_STATE_DIR"] = STATE.name
 PLANT = os.environ.get("CUTS_PLANT", "")
 LONGEST = 150_000
 FOLDER = "folder"

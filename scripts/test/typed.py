@@ -185,6 +185,7 @@ class Desk:
             "TERM": "xterm",
             "LANG": "C.UTF-8",
             "TMPDIR": str(self.folder),
+            "WATTLOCK_STATE_DIR": str(self.folder / "state"),
         }
 
     def may(self, line, need):

@@ -48,6 +48,7 @@ fn run(desk: &Desk, user: bool, program: &str, words: &[&str]) -> Output {
     }
     command.args(words).current_dir(desk.folder.path()).stdin(Stdio::null());
     command.env("WATTLOCK_PROFILE", desk.at("profile.json")).env("WATTLOCK_TELEMETRY_DIR", desk.at("t"));
+    command.env("WATTLOCK_STATE_DIR", desk.at(if user { "state of a user" } else { "state" }));
     command.output().unwrap()
 }
 
@@ -449,6 +450,7 @@ pub fn apart(desk: &Desk, script: &str) -> Option<Output> {
     let line = format!("set -e; mount --make-rprivate /; {script}");
     command.args(["--mount", "sh", "-c", &line]).current_dir(desk.folder.path()).stdin(Stdio::null());
     command.env("W", env!("CARGO_BIN_EXE_wattlock")).env("WATTLOCK_PROFILE", desk.at("profile.json"));
+    command.env("WATTLOCK_STATE_DIR", desk.at("state"));
     Some(command.env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry")).output().unwrap())
 }
 

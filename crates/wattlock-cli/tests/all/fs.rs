@@ -37,6 +37,7 @@ impl Desk {
             .current_dir(self.folder.path())
             .env("WATTLOCK_PROFILE", self.at("profile.json"))
             .env("WATTLOCK_TELEMETRY_DIR", self.at("telemetry"))
+            .env("WATTLOCK_STATE_DIR", self.at("state"))
             .stdin(Stdio::null());
         command.output().unwrap()
     }
@@ -456,7 +457,8 @@ fn only_an_openers_own_identity_locked_by_one_passphrase_opens_a_volume() {
         command.args(arguments).current_dir(desk.folder.path()).env("PATH", &path).stdin(Stdio::null());
         command
             .env("WATTLOCK_PROFILE", desk.at("profile.json"))
-            .env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry"));
+            .env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry"))
+            .env("WATTLOCK_STATE_DIR", desk.at("state"));
         command.output().unwrap()
     };
     let commands: [&[&str]; 7] = [

@@ -16,6 +16,7 @@ mod fs;
 mod gpu;
 mod gzip;
 mod install;
+mod known_volumes;
 mod mount_commands;
 mod nginx;
 mod openssl;
