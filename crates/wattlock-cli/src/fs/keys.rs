@@ -2,22 +2,22 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use wattlock::Runtime;
+use wattlock::{Dispatcher, Runtime};
 use wattlock_fs::Error;
 use wattlock_fs::content::Contents;
 use wattlock_fs::rotate::rotate;
+use wattlock_fs::store::FolderStore;
 use wattlock_fs::tree::Tree;
 use wattlock_fs::volume::{Folder, Opener, Volume};
 
 use super::access::{Keys, Opened, Plugins, add_recipient, new_passphrase};
 use super::known::{Known, Use};
+use super::world::stop;
 use super::{Work, store};
 use crate::ask::Terminal;
-use wattlock_shell::INTERRUPTED;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
 
@@ -282,7 +282,6 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
         removed.push(change.volume.remove_opener(name)?);
     }
     // The journal's lock keeps mounts away; what is in it goes into place first.
-    let stop = || INTERRUPTED.load(Ordering::SeqCst);
     let (contents, recovered) =
         Contents::start_until(store(&command.folder)?, &change.volume, &stop, crypto)?;
     for line in recovered.lines {
@@ -298,7 +297,25 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
     for opener in removed.iter().filter(|opener| opener.passphrase) {
         change.folder.forget_locked(&opener.name)?;
     }
-    let (tree, root) = Tree::open(&command.folder, &change.volume, crypto)?;
+    let sealed = seal_anew(&command.folder, &change.volume, &contents, crypto)?;
+    // Nothing needs the old keys any more but the journal, which is empty: it begins anew under the new one.
+    drop(contents);
+    let (contents, _) = Contents::start(store(&command.folder)?, &change.volume, crypto)?;
+    contents.rekey_journal(crypto)?;
+    change.volume.keys.drain(..change.volume.keys.len() - 1);
+    change.write(&plugins)?;
+    tell!("wattlock: {sealed} headers and records sealed anew");
+    Ok(())
+}
+
+/// Seals every header and record under the newest key; returns how many there are.
+fn seal_anew(
+    path: &Path,
+    volume: &Volume,
+    contents: &Contents<FolderStore>,
+    crypto: &mut Dispatcher,
+) -> Result<u64> {
+    let (tree, root) = Tree::open(path, volume, crypto)?;
     tree.set_crashed(contents.may_be_torn());
     let rotated = rotate(&tree, root, &stop, crypto)?;
     if stop() {
@@ -312,12 +329,5 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
             format!("{} headers or records keep the old key, and so does the volume", rotated.failed.len());
         return Err(Error::Damaged(what).into());
     }
-    // Nothing needs the old keys any more but the journal, which is empty: it begins anew under the new one.
-    drop(contents);
-    let (contents, _) = Contents::start(store(&command.folder)?, &change.volume, crypto)?;
-    contents.rekey_journal(crypto)?;
-    change.volume.keys.drain(..change.volume.keys.len() - 1);
-    change.write(&plugins)?;
-    tell!("wattlock: {} headers and records sealed anew", rotated.sealed + rotated.skipped);
-    Ok(())
+    Ok(rotated.sealed + rotated.skipped)
 }

@@ -43,6 +43,9 @@ pub enum Refused {
     /// Its fingerprint is another's.
     #[error("{0}: another volume is in its place ({1}, not {2}); if you put it there: --accept-changed")]
     Another(String, String, String),
+    /// Its fingerprint is not the one that the user gave.
+    #[error("{0}: its fingerprint is {1}, and {2} is expected")]
+    Unexpected(String, String, String),
     /// Its keys are older than known.
     #[error("{0}: an older copy of the volume: keys of generation {1}, and {2} is known here{RESTORED}")]
     Older(String, u32, u32),
@@ -64,7 +67,7 @@ const RESTORED: &str = "; if it was restored from a backup: --accept-changed";
 /// Exit code and meaning of each.
 pub const fn exit_codes() -> &'static [(u8, &'static str)] {
     &[
-        (91, "another volume in the place of a known one"),
+        (91, "another volume in the place of a known or expected one"),
         (92, "older copy of a known volume"),
         (93, "known volume with keys that were removed, or that no holder of its keys made"),
         (94, "older journal of a known volume"),
@@ -74,7 +77,7 @@ pub const fn exit_codes() -> &'static [(u8, &'static str)] {
 impl Exit for Refused {
     fn code(&self) -> u8 {
         match self {
-            Refused::Another(..) => 91,
+            Refused::Another(..) | Refused::Unexpected(..) => 91,
             Refused::Older(..) => 92,
             Refused::Unproved(..) | Refused::Returned(..) => 93,
             Refused::Journal(..) => 94,
@@ -160,14 +163,15 @@ impl Book {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let (shown, now) = (one_line(&path), Line::of(path, volume, crypto)?);
         let own = self.lines.iter().find(|line| line.path == now.path);
-        let other = match &said.expect {
-            Some(expected) => Some(expected).filter(|expected| **expected != now.fingerprint),
-            None => {
-                own.map(|own| &own.fingerprint).filter(|known| **known != now.fingerprint && !said.accept)
+        let other = own.filter(|own| own.fingerprint != now.fingerprint && !said.accept);
+        match (&said.expect, other) {
+            (Some(expected), _) if *expected != now.fingerprint => {
+                return Err(Refused::Unexpected(shown, now.fingerprint, expected.clone()).into());
             }
-        };
-        if let Some(other) = other {
-            return Err(Refused::Another(shown, now.fingerprint, other.clone()).into());
+            (None, Some(other)) => {
+                return Err(Refused::Another(shown, now.fingerprint, other.fingerprint.clone()).into());
+            }
+            _ => {}
         }
         let own = own.filter(|own| own.fingerprint == now.fingerprint);
         let same = self.lines.iter().filter(|line| line.fingerprint == now.fingerprint);

@@ -509,7 +509,12 @@ fn the_top_folders_record_is_renewed_if_the_keys_are_the_folders() {
         fs::remove_file(desk.at("vol/wattlock.journal")).unwrap();
         fs::copy(desk.at("other/wattlock.fs"), desk.at("vol/wattlock.fs")).unwrap();
         let before = stored(&desk.at("vol"));
-        refused(&repair(), 83, "wattlock.fs may be another volume's");
+        refused(&repair(), 91, "another volume is in its place");
+        // Nor on a machine that does not know better.
+        let mut fresh = desk.command(&["fs", "check", "--repair", "-i", "key.txt", "vol"]);
+        let fresh = fresh.env("WATTLOCK_STATE_DIR", desk.at("fresh"));
+        refused(&fresh.output().unwrap(), 83, "wattlock.fs may be another volume's");
+        fs::remove_dir_all(desk.at("fresh")).unwrap();
         let after: Vec<PathBuf> = stored(&desk.at("vol"));
         assert!(before.iter().all(|path| after.contains(path)));
         fs::write(desk.at("vol/wattlock.fs"), own).unwrap();

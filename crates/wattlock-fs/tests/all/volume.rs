@@ -158,7 +158,7 @@ fn a_rotation_is_told_from_what_a_removed_opener_made_up() {
     let read = Volume::parse(volume.to_text().as_bytes()).unwrap();
     assert_eq!((read.successors.len(), *read.to_text() == *volume.to_text()), (3, true));
     assert!(read.descends(1, &first, crypto).unwrap());
-    assert!(read.descends(4, &*read.succession(crypto).unwrap(), crypto).unwrap());
+    assert!(read.descends(4, &read.succession(crypto).unwrap(), crypto).unwrap());
     assert!(!read.descends(2, &first, crypto).unwrap() && !read.descends(5, &first, crypto).unwrap());
     // It has the first key and the secret, knows the recipients, and may copy what the storage has.
     let mut forged = removed;
