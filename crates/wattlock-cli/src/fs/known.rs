@@ -497,3 +497,94 @@ fn write(place: &Path, line: &Line, accepted: bool, counted: bool) -> Result<(),
     file.persist(place.join(FILE)).map_err(|error| failed(error.error))?;
     File::open(place).and_then(|folder| folder.sync_all()).map_err(failed)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use super::*;
+
+    fn line(path: &str) -> Line {
+        Line {
+            path: path.into(),
+            fingerprint: "00000-11111-22222-33333-44444".into(),
+            generation: 3,
+            succession: Zeroizing::new([7; 32]),
+            revision: 9,
+            epoch: 5,
+            openers: vec![("laptop".into(), [1; 16]), ("a.b-c_d".into(), [2; 16])],
+            gone: vec![[3; 16], [4; 16]],
+        }
+    }
+
+    fn known(place: &Path, usage: Use, accept: bool) -> Known {
+        let line = read(place).unwrap().into_iter().next().unwrap_or_else(|| line("/v"));
+        let said = Said { expect: None, accept };
+        Known { place: Some(place.to_owned()), line, usage, records: true, said }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_whatever_the_path_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let strange = std::ffi::OsString::from_vec(b"/a b/100%\n\xff%41".to_vec());
+        let mut lines = vec![line("/v"), line("/"), Line { path: strange.into(), ..line("") }];
+        lines[1].openers.clear();
+        lines[1].gone.clear();
+        for line in &lines {
+            write(folder.path(), line, false, false).unwrap();
+        }
+        assert!(read(folder.path()).unwrap() == lines);
+        for bad in [
+            "",
+            "x",
+            &lines[0].text().trim().replace("laptop:", "laptop"),
+            &format!("{} x", lines[0].text().trim()),
+        ] {
+            assert!(Line::parse(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_older_journal_is_refused_only_if_it_would_change_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let (place, mut writer) = (folder.path(), known(folder.path(), Use::Write, false));
+        let recorded = || read(place).unwrap()[0].epoch;
+        writer.epoch(8, true).unwrap();
+        assert_eq!(recorded(), 8);
+        let refused = known(place, Use::Write, false).epoch(7, true).unwrap_err();
+        assert_eq!(refused.code(), 94);
+        known(place, Use::Read, false).epoch(7, true).unwrap();
+        assert_eq!(recorded(), 8, "what is only read changes nothing");
+        known(place, Use::Write, false).epoch(7, false).unwrap();
+        assert_eq!(recorded(), 7, "what replays nothing is taken");
+        known(place, Use::Write, true).epoch(2, true).unwrap();
+        assert_eq!(recorded(), 2, "the user accepts it");
+    }
+
+    #[test]
+    fn a_slower_command_takes_nothing_newer_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let newer = Line { revision: 10, epoch: 8, ..line("/v") };
+        write(folder.path(), &newer, false, true).unwrap();
+        write(folder.path(), &line("/v"), false, false).unwrap();
+        assert!(read(folder.path()).unwrap() == [newer]);
+        write(folder.path(), &line("/v"), true, false).unwrap();
+        assert!(read(folder.path()).unwrap() == [line("/v")], "but what the user accepts");
+    }
+
+    #[test]
+    fn every_refusal_is_one_line_with_a_listed_code() {
+        let path = || one_line(Path::new("/a\nb"));
+        let all = [
+            Refused::Another(path(), "x".into(), "y".into()),
+            Refused::Unexpected(path(), "x".into(), "y".into()),
+            Refused::Older(path(), 1, 2),
+            Refused::Unproved(path(), 3),
+            Refused::Returned(path(), "laptop".into()),
+            Refused::Journal(path(), 1, 2),
+        ];
+        for refused in all {
+            assert!(!refused.to_string().contains('\n'), "{refused}");
+            assert!(exit_codes().iter().any(|(code, _)| *code == refused.code()), "{refused}");
+        }
+    }
+}
