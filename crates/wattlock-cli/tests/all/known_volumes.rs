@@ -314,3 +314,44 @@ fn init_says_what_to_do_next_and_makes_a_key_for_paper() {
     good(&by(&desk, "paper", &["ls", "second"]));
     refused(&desk.run(&["fs", "init", "--recovery", "third"]), 2, "to whom?");
 }
+
+#[test]
+fn a_key_removed_while_a_rotation_is_interrupted_does_not_know_the_new_key() {
+    let desk = with_a_file();
+    let mallory = recipient(&desk, "mallory.txt");
+    good(&with_key(&desk, &["key", "add", "-r", &mallory, "--name", "mallory", "vol"]));
+    let settings = || good(&desk.run(&["open", "-q", "-i", "key.txt", "-o", "-", "vol/wattlock.fs"]));
+    let before = settings();
+    good(&with_key(&desk, &["key", "rotate", "vol"]));
+    let after = settings();
+    // As the interrupted one left it: the old key is there, too.
+    let old = before.lines().find(|line| line.starts_with("key 1 ")).unwrap();
+    fs::write(desk.at("half"), after.replace("\nkey 2 ", &format!("\n{old}\nkey 2 "))).unwrap();
+    let own = recipient(&desk, "key.txt");
+    good(&desk.run(&["seal", "-q", "-r", &own, "-r", &mallory, "-f", "-o", "vol/wattlock.fs", "half"]));
+    good(&with_key(&desk, &["key", "remove", "vol", "mallory"]));
+    assert!(settings().contains("\nkey 3 "), "the one that mallory has seals nothing new");
+    good(&with_key(&desk, &["key", "rotate", "vol"]));
+    let done = settings();
+    assert!(done.matches("\nkey ").count() == 1 && done.contains("\nkey 3 "));
+    assert_eq!(good(&with_key(&desk, &["cat", "vol", "in"])), "content");
+}
+
+#[test]
+fn rotate_with_remove_is_one_step_that_refuses_what_it_cannot_do() {
+    let desk = with_a_file();
+    let before = fs::read(desk.at("vol/wattlock.fs")).unwrap();
+    refused(&with_key(&desk, &["key", "rotate", "--remove", "nobody", "vol"]), 2, "no key is called nobody");
+    refused(&with_key(&desk, &["key", "rotate", "--remove", "key1", "vol"]), 2, "the only key");
+    assert_eq!(fs::read(desk.at("vol/wattlock.fs")).unwrap(), before);
+    // A passphrase goes with its locked identity.
+    fs::write(desk.at("words"), "correct horse\n").unwrap();
+    let add = ["key", "add", "--new-passphrase-file", "words", "--work-factor", "1", "vol"];
+    good(&with_key(&desk, &add));
+    assert!(desk.at("vol/wattlock.keys/passphrase").exists());
+    let rotated = with_key(&desk, &["key", "rotate", "--remove", "passphrase", "vol"]);
+    good(&rotated);
+    assert!(!desk.at("vol/wattlock.keys/passphrase").exists());
+    assert!(said(&rotated).contains(&recipient(&desk, "key.txt")), "{}", said(&rotated));
+    good(&with_key(&desk, &["check", "vol"]));
+}
