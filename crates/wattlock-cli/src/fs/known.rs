@@ -13,6 +13,9 @@
 //! | nothing is known | recorded | recorded |
 //!
 //! What is known is read before the volume is: another command may write both meanwhile.
+//!
+//! A volume is known by the path that was given and by that without links. The storage may put a link in the volume's
+//! place, so the second alone would be the storage's choice.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
@@ -125,6 +128,8 @@ pub struct Book {
 pub struct Known {
     place: Option<PathBuf>,
     line: Line,
+    /// Its path without links.
+    real: PathBuf,
     usage: Use,
     /// A copy that is only read changes nothing.
     records: bool,
@@ -160,10 +165,11 @@ impl Book {
         said: &Said,
         crypto: &mut Dispatcher,
     ) -> anyhow::Result<Known> {
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let (shown, now) = (one_line(&path), Line::of(path, volume, crypto)?);
-        let own = self.lines.iter().find(|line| line.path == now.path);
-        let other = own.filter(|own| own.fingerprint != now.fingerprint && !said.accept);
+        let given = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let real = path.canonicalize().unwrap_or_else(|_| given.clone());
+        let (shown, now) = (one_line(&given), Line::of(given, volume, crypto)?);
+        let own = || self.lines.iter().filter(|line| line.path == now.path || line.path == real);
+        let other = own().find(|own| own.fingerprint != now.fingerprint && !said.accept);
         match (&said.expect, other) {
             (Some(expected), _) if *expected != now.fingerprint => {
                 return Err(Refused::Unexpected(shown, now.fingerprint, expected.clone()).into());
@@ -173,7 +179,8 @@ impl Book {
             }
             _ => {}
         }
-        let own = own.filter(|own| own.fingerprint == now.fingerprint);
+        let own =
+            own().filter(|own| own.fingerprint == now.fingerprint).max_by_key(|own| own.path == now.path);
         let same = self.lines.iter().filter(|line| line.fingerprint == now.fingerprint);
         let known = own.or_else(|| same.max_by_key(|line| (line.generation, line.revision, line.epoch)));
         let copy = usage == Use::Read && own.is_none() && known.is_some();
@@ -203,9 +210,8 @@ impl Book {
             }
         };
         let records = said.accept || !is_refused && !copy;
-        let unchanged = own == Some(&line);
-        let known = Known { place, line, usage, records, said: said.clone() };
-        if !unchanged {
+        let known = Known { place, line, real, usage, records, said: said.clone() };
+        if !known.lines().iter().all(|line| self.lines.contains(line)) {
             known.save(false);
         }
         Ok(known)
@@ -268,9 +274,18 @@ impl Known {
         Ok(())
     }
 
+    /// What is recorded: a line for each path.
+    fn lines(&self) -> Vec<Line> {
+        let mut lines = vec![self.line.clone()];
+        if self.real != self.line.path {
+            lines.push(Line { path: self.real.clone(), ..self.line.clone() });
+        }
+        lines
+    }
+
     fn save(&self, counted: bool) {
         let Some(place) = self.place.as_ref().filter(|_| self.records) else { return };
-        if let Err(why) = write(place, &self.line, self.said.accept, counted)
+        if let Err(why) = write(place, &self.lines(), self.said.accept, counted)
             && self.said.expect.is_none()
         {
             not_kept(&format!("{}: {why}", one_line(place)));
@@ -468,9 +483,9 @@ fn read(place: &Path) -> Result<Vec<Line>, String> {
     lines.map(|(at, line)| Line::parse(line).ok_or_else(|| format!("line {} is damaged", at + 1))).collect()
 }
 
-/// Puts a line in place of the one of its path. One that another command wrote meanwhile stays if it is of newer keys or
+/// Puts lines in place of those of their paths. One that another command wrote meanwhile stays if it is of newer keys or
 /// settings, and so does its epoch unless this command `counted` the journal's; but not if the user `accepted` this one.
-fn write(place: &Path, line: &Line, accepted: bool, counted: bool) -> Result<(), String> {
+fn write(place: &Path, new: &[Line], accepted: bool, counted: bool) -> Result<(), String> {
     let failed = |error: std::io::Error| error.to_string();
     DirBuilder::new().recursive(true).mode(0o700).create(place).map_err(failed)?;
     let lock =
@@ -479,16 +494,18 @@ fn write(place: &Path, line: &Line, accepted: bool, counted: bool) -> Result<(),
     rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
     let mut lines = read(place)?;
     let age = |line: &Line| (line.generation, line.revision);
-    match lines.iter_mut().find(|known| known.path == line.path) {
-        Some(known) if !accepted && known.fingerprint == line.fingerprint => {
-            let epoch = if counted { line.epoch } else { known.epoch.max(line.epoch) };
-            if age(known) <= age(line) {
-                known.clone_from(line);
+    for line in new {
+        match lines.iter_mut().find(|known| known.path == line.path) {
+            Some(known) if !accepted && known.fingerprint == line.fingerprint => {
+                let epoch = if counted { line.epoch } else { known.epoch.max(line.epoch) };
+                if age(known) <= age(line) {
+                    known.clone_from(line);
+                }
+                known.epoch = epoch;
             }
-            known.epoch = epoch;
+            Some(known) => *known = line.clone(),
+            None => lines.push(line.clone()),
         }
-        Some(known) => *known = line.clone(),
-        None => lines.push(line.clone()),
     }
     let text = lines.iter().fold(format!("{FIRST}\n"), |text, line| text + &line.text());
     // Readable by this user only, as this maker of files has it.
@@ -519,7 +536,7 @@ mod tests {
     fn known(place: &Path, usage: Use, accept: bool) -> Known {
         let line = read(place).unwrap().into_iter().next().unwrap_or_else(|| line("/v"));
         let said = Said { expect: None, accept };
-        Known { place: Some(place.to_owned()), line, usage, records: true, said }
+        Known { place: Some(place.to_owned()), line, real: "/v".into(), usage, records: true, said }
     }
 
     #[test]
@@ -529,9 +546,8 @@ mod tests {
         let mut lines = vec![line("/v"), line("/"), Line { path: strange.into(), ..line("") }];
         lines[1].openers.clear();
         lines[1].gone.clear();
-        for line in &lines {
-            write(folder.path(), line, false, false).unwrap();
-        }
+        write(folder.path(), &lines[..2], false, false).unwrap();
+        write(folder.path(), &lines[1..], false, false).unwrap();
         assert!(read(folder.path()).unwrap() == lines);
         for bad in [
             "",
@@ -564,10 +580,10 @@ mod tests {
     fn a_slower_command_takes_nothing_newer_back() {
         let folder = tempfile::tempdir().unwrap();
         let newer = Line { revision: 10, epoch: 8, ..line("/v") };
-        write(folder.path(), &newer, false, true).unwrap();
-        write(folder.path(), &line("/v"), false, false).unwrap();
+        write(folder.path(), std::slice::from_ref(&newer), false, true).unwrap();
+        write(folder.path(), &[line("/v")], false, false).unwrap();
         assert!(read(folder.path()).unwrap() == [newer]);
-        write(folder.path(), &line("/v"), true, false).unwrap();
+        write(folder.path(), &[line("/v")], true, false).unwrap();
         assert!(read(folder.path()).unwrap() == [line("/v")], "but what the user accepts");
     }
 

@@ -174,7 +174,7 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
     let asked = settled.flags.iter().any(|flag| flag == "ro");
     let read_only = asked || !crate::fs::may_be_written(&path);
     let usage = if read_only { Use::Read } else { Use::Write };
-    let Opened { volume, .. } = settled.keys(&command.keys).open(&path, usage, &runtime)?;
+    let Opened { volume, .. } = settled.keys(&command.keys).open(&command.volume, usage, &runtime)?;
     let locked = lock_memory();
     let daemon = Arc::new(Daemon::new(settled.foreground));
     let mut flags = settled.flags;

@@ -103,6 +103,12 @@ fn a_volume_made_for_a_public_recipient_does_not_take_the_place_of_the_own_one()
     for words in READ {
         refused(&with_key(&desk, words), 91, &own);
     }
+    // A link in its place leads to a path that nothing is known of.
+    fs::remove_dir_all(desk.at("vol")).unwrap();
+    std::os::unix::fs::symlink("evil", desk.at("vol")).unwrap();
+    every_write_is_refused(&desk, 91, "another volume is in its place");
+    fs::remove_file(desk.at("vol")).unwrap();
+    put(&desk, "evil", "vol");
     // A machine that knows nothing is told by the fingerprint.
     let expect = ["ls", "--expect", &own, "vol"];
     refused(&elsewhere(&desk, &expect), 91, &own);
