@@ -74,6 +74,13 @@ pub struct Place {
     pub path: Vec<u8>,
 }
 
+impl Place {
+    /// The path in one line, for people: whoever writes the storage chooses it.
+    pub fn shown(&self) -> String {
+        wattlock_door::one_line(Path::new(OsStr::from_bytes(&self.path)))
+    }
+}
+
 /// A folder of backing files.
 pub trait Store: Send + Sync + 'static {
     /// Its files.

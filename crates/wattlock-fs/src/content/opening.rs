@@ -117,7 +117,7 @@ impl<S: Store> Shared<S> {
         if nothing && !read(&self.unclean).is_empty() && self.may_be_entry(&place) {
             // Its header was never durable, so nothing of it was.
             let (key, _) = self.empty_file(0, crypto)?;
-            let path = String::from_utf8_lossy(&place.path);
+            let path = place.shown();
             let over = Over { open_end: true, cut: true, ..Over::default() };
             if write(&self.over).insert(place.inode, (0, over.clone())).is_none() {
                 lock(&self.lines).push(format!("{path}: 0 bytes are shown; nothing of it had been synced"));

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -11,12 +12,16 @@ use wattlock_door::Crypto;
 
 use super::copies::is_copy_of;
 use super::rights::names_in;
-use super::stored::{LONG, SIDECAR, goes_with_folder};
+use super::stored::{LONG, SIDECAR, goes_with_folder, may_be_sealed};
 use super::{Entry, Folder, Tree, failed_io};
 use crate::Error;
 use crate::beneath;
 use crate::record::{self, Record};
+use crate::rotate::shown_stored;
 use crate::volume::NameMode;
+
+/// Lines for the log that wait at most: a program may try again and again.
+const NOTES: usize = 100;
 
 impl Tree {
     /// Opens an existing file's backing file. A tree that is open for reading opens none for writing. A pipe in its place makes no caller wait; the caller looks at what it is.
@@ -326,10 +331,19 @@ impl Tree {
         let fd = beneath::open(&parent.fd, stored, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
         let fd = fd.map_err(failed)?;
         let names = self.granted(&fd, || names_in(&fd))?;
-        match names.iter().all(|name| goes_with_folder(name)) {
-            true => Ok(()),
-            false => Err(failed(Errno::NOTEMPTY)),
+        let stay: Vec<_> = names.iter().filter(|name| !goes_with_folder(name)).collect();
+        let Some(first) = stay.first() else { return Ok(()) };
+        if self.mode != NameMode::Plain && stay.iter().all(|name| !may_be_sealed(name.as_bytes())) {
+            // None of them is shown, so that the error alone says nothing.
+            let (folder, first, many) = (shown_stored(stored), shown_stored(first), stay.len());
+            let what =
+                format!("{folder} is not empty: other programs put {many} into it, {first} among them");
+            let mut notes = lock(&self.notes);
+            if notes.len() < NOTES {
+                notes.push(what);
+            }
         }
+        Err(failed(Errno::NOTEMPTY))
     }
 
     /// Removes a folder that [`Tree::refuse_full`] lets pass. Its record goes last, and comes back if the folder stays.

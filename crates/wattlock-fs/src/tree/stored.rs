@@ -13,7 +13,7 @@ use super::{Entry, Folder, Listed, Tree, copies};
 use crate::Error;
 use crate::beneath::{self, is_reserved};
 use crate::store::JOURNAL;
-use crate::{names, record, volume};
+use crate::{format, names, record, volume};
 
 /// What the entry of a long name begins with.
 pub(super) const LONG: &str = "wattlock.long.";
@@ -201,6 +201,26 @@ impl Tree {
         }
         let copied = self.copied_name(folder, stored, crypto)?;
         Ok(copied.map_or(Stored::Foreign, Stored::Copy))
+    }
+
+    /// Whether what is [`Stored::Foreign`] is another program's: neither its name nor its beginning could be ours. What cannot
+    /// be looked at is taken for ours.
+    pub fn is_of_others(&self, folder: &Folder, stored: &OsStr) -> bool {
+        if may_be_sealed(stored.as_bytes()) {
+            return false;
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let opened = match beneath::open(&folder.fd, stored, flags, Mode::empty()) {
+            Ok(opened) => opened,
+            // A link's target would tell nothing, and a socket has none.
+            Err(error) => return matches!(error, Errno::LOOP | Errno::NXIO),
+        };
+        match rustix::fs::fstat(&opened).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Ok(FileType::Directory) => !record::is_in(&opened),
+            Ok(FileType::RegularFile) => !format::begins(&opened),
+            Ok(_) => true,
+            Err(_) => false,
+        }
     }
 
     /// The name in clear of a stored name that is an entry's; `None` for anything else.
