@@ -2,12 +2,12 @@
 //!
 //! A file of two heads and a run of records. A head (512 bytes at 0 or at 4096; the valid one with the higher epoch
 //! counts) has a random salt, from which the key of its epoch's records is derived, and the ranges of file ids of
-//! epochs that did not end well. A record is `magic 8 | number 8 | blob length 4 | operations' length 4 | blob |
-//! operations, sealed | tag 16`, filled up to a multiple of 8. It is sealed by AES-256-GCM under its number as nonce;
-//! what stands before the operations is associated data. The blob has slots as files store them: plaintext never
-//! comes here.
+//! epochs that did not end well. A record is `magic 8 | number 8 | blob length 4 | operations' length 4 | random 8 | blob |
+//! operations, sealed | tag 16`, filled up to a multiple of 8. It is sealed by AES-256-GCM; the nonce is its random bytes
+//! and the end of its number, so that a machine that is resumed twice from one snapshot does not use one twice. What
+//! stands before the operations is associated data. The blob has slots as files store them: plaintext never comes here.
 //!
-//! Invariants: numbers grow and are never used twice under a key; a record is durable only after all before it; a head
+//! Invariants: numbers grow and are never used twice in an epoch; a record is durable only after all before it; a head
 //! is durable before the first record of its epoch is written.
 
 mod ops;
@@ -39,7 +39,7 @@ const HEAD_LEN: usize = 512;
 /// Where records begin.
 const RECORDS: u64 = 8192;
 /// Bytes before a record's blob.
-pub(crate) const RECORD_HEAD: usize = 24;
+pub(crate) const RECORD_HEAD: usize = 32;
 const TAG: usize = 16;
 /// Longest blob and longest operations that a reader believes.
 const BLOB_MAX: usize = 1 << 27;
@@ -203,7 +203,7 @@ impl<F: File> Journal<F> {
         head[24..56].copy_from_slice(&salt);
         head[56..60].copy_from_slice(&(ranges.len() as u32).to_be_bytes());
         let mut text: Vec<u8> = ranges.iter().flat_map(|start| start.to_be_bytes()).collect();
-        let tag = seal(&key, u64::MAX, &head, &mut text, crypto)?;
+        let tag = seal(&key, HEAD_NONCE, &head, &mut text, crypto)?;
         head.extend(text);
         head.extend(tag);
         let (slot, file) = (1 - inner.head, self.file()?);
@@ -261,9 +261,10 @@ impl<F: File> Journal<F> {
         record[8..16].copy_from_slice(&inner.number.to_be_bytes());
         record[16..20].copy_from_slice(&(blob as u32).to_be_bytes());
         record[20..24].copy_from_slice(&(ops.0.len() as u32 + 8).to_be_bytes());
+        crate::random(&mut record[24..32])?;
         let mut text = inner.synced_end.to_be_bytes().to_vec();
         text.extend(&ops.0);
-        let tag = seal(&inner.key, inner.number, record, &mut text, crypto)?;
+        let tag = seal(&inner.key, record_nonce(record), record, &mut text, crypto)?;
         record.extend(text);
         record.extend(tag);
         record.resize(record.len().next_multiple_of(8), 0);
@@ -410,7 +411,6 @@ fn after_failure() -> Error {
 
 /// The next epoch or number. None wraps around: a key's nonces would come again, or an older head would count.
 fn next(number: u64, what: &str) -> Result<u64, Error> {
-    // The last of all is the head's nonce.
     let next = number.checked_add(1).filter(|next| *next != u64::MAX);
     next.ok_or_else(|| Error::Damaged(format!("the journal has no {what} after {number}")))
 }
@@ -425,20 +425,25 @@ fn record_key(secret: &Key, salt: &[u8; 32], crypto: &mut impl Crypto) -> Result
     Ok(Key::symmetric(Algorithm::Aes256Gcm, &derived[..])?)
 }
 
-fn nonce(number: u64) -> [u8; 12] {
+/// The nonce of a head, whose key is new. No record has it: its number would have to be the last of all.
+const HEAD_NONCE: [u8; 12] = [0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255];
+
+/// The nonce of a record: its random bytes, then the last four of its number.
+fn record_nonce(record: &[u8]) -> [u8; 12] {
     let mut nonce = [0; 12];
-    nonce[4..].copy_from_slice(&number.to_be_bytes());
+    nonce[..8].copy_from_slice(&record[24..32]);
+    nonce[8..].copy_from_slice(&record[12..16]);
     nonce
 }
 
 fn seal(
     key: &Key,
-    number: u64,
+    nonce: [u8; 12],
     aad: &[u8],
     text: &mut [u8],
     crypto: &mut impl Crypto,
 ) -> Result<[u8; TAG], Error> {
-    let (mut tag, nonce) = ([0; TAG], nonce(number));
+    let mut tag = [0; TAG];
     let data = Data::InPlace(text);
     let mut request =
         Request { nonce: &nonce, aad, tag: &mut tag, ..Request::new(Kind::Aes256GcmSeal, key, data) };
@@ -448,13 +453,13 @@ fn seal(
 
 fn open(
     key: &Key,
-    number: u64,
+    nonce: [u8; 12],
     aad: &[u8],
     text: &mut [u8],
     tag: &[u8],
     crypto: &mut impl Crypto,
 ) -> Result<bool, Error> {
-    let (mut tag, nonce) = (tag.to_vec(), nonce(number));
+    let mut tag = tag.to_vec();
     let data = Data::InPlace(text);
     let mut request =
         Request { nonce: &nonce, aad, tag: &mut tag, ..Request::new(Kind::Aes256GcmOpen, key, data) };
@@ -532,6 +537,7 @@ mod tests {
             bytes.extend((bytes.len() as u64).to_be_bytes());
             bytes.extend((blob as u32).to_be_bytes());
             bytes.extend(8_u32.to_be_bytes());
+            bytes.extend([3; 8]);
         }
         bytes.resize(len, 0);
         store.put(JOURNAL, &bytes);
@@ -545,7 +551,7 @@ mod tests {
             let mut record = [&RECORD_MAGIC[..], &number.to_be_bytes(), &[0, 0, 16, 0, 0, 0, 0, 8]].concat();
             record.resize(RECORD_HEAD + 4096, 5);
             let mut text = durable.to_be_bytes().to_vec();
-            let tag = seal(&key, number, &record, &mut text, crypto).unwrap();
+            let tag = seal(&key, record_nonce(&record), &record, &mut text, crypto).unwrap();
             [&record[..], &text, &tag].concat()
         };
         bytes.truncate(RECORDS as usize);

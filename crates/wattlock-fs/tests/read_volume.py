@@ -124,10 +124,10 @@ class Volume:
         if not heads or data[8192:8200] != b"wattlojr":
             return
         key = max(heads, key=lambda head: head[0])[1]
-        number, blob, operations = struct.unpack(">8sII", data[8200:8216])
-        end = 8216 + blob
+        number, blob, operations, drawn = struct.unpack(">8sII8s", data[8200:8224])
+        end = 8224 + blob
         try:
-            key.decrypt(bytes(4) + number, data[end : end + operations + 16], data[8192:end])
+            key.decrypt(drawn + number[4:], data[end : end + operations + 16], data[8192:end])
         except InvalidTag:
             return
         raise Bad("the journal is not empty")

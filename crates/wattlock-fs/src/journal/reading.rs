@@ -5,8 +5,8 @@ use wattlock_door::Crypto;
 
 use super::ops::{Op, parse_ops};
 use super::{
-    BLOB_MAX, HEAD_CLEAR, HEAD_MAGIC, OPS_MAX, OVERLAPS, RANGES, RECORD_HEAD, RECORD_MAGIC, RECORDS, TAG,
-    VERSION, open, record_key,
+    BLOB_MAX, HEAD_CLEAR, HEAD_MAGIC, HEAD_NONCE, OPS_MAX, OVERLAPS, RANGES, RECORD_HEAD, RECORD_MAGIC,
+    RECORDS, TAG, VERSION, open, record_key, record_nonce,
 };
 use crate::Error;
 use crate::format::be64;
@@ -80,7 +80,7 @@ pub(super) fn read_head(
     }
     let key = record_key(secret, &salt, crypto)?;
     let mut text = bytes[HEAD_CLEAR..end].to_vec();
-    if !open(&key, u64::MAX, &bytes[..HEAD_CLEAR], &mut text, &bytes[end..end + TAG], crypto)? {
+    if !open(&key, HEAD_NONCE, &bytes[..HEAD_CLEAR], &mut text, &bytes[end..end + TAG], crypto)? {
         return Ok(None);
     }
     Ok(Some((be64(&bytes[16..24]), key, text.chunks_exact(8).map(be64).collect())))
@@ -119,7 +119,7 @@ pub(super) fn read_record(
     }
     let (aad, rest) = bytes.split_at_mut(RECORD_HEAD + blob);
     let (text, tag) = rest.split_at_mut(ops);
-    if !open(key, number, aad, text, tag, crypto)? {
+    if !open(key, record_nonce(aad), aad, text, tag, crypto)? {
         return Ok(None);
     }
     let durable = be64(&text[..8]);
