@@ -121,6 +121,7 @@ fn forged(bytes: &mut Bytes<'_>) -> Vec<u8> {
         let mut head = [&b"wattlojh"[..], &[1, 0, 0, 0], &1_u32.to_be_bytes(), &epoch.to_be_bytes()].concat();
         head.extend(SALT);
         head.extend((ranges as u32).to_be_bytes());
+        head.extend(odd(bytes).to_be_bytes());
         let starts = (0..ranges).flat_map(|_| odd(bytes).to_be_bytes()).collect();
         journal.resize(at, 0);
         journal.extend(seal([0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255], &head, starts));

@@ -62,6 +62,8 @@ struct World {
     unreadable: BTreeSet<u64>,
     times: BTreeMap<u64, Timestamps>,
     hook: Option<Box<dyn FnOnce() + Send>>,
+    /// Files that are older than any epoch.
+    old: BTreeSet<u64>,
     after: BTreeMap<Moment, Box<dyn FnOnce() + Send>>,
 }
 
@@ -322,6 +324,13 @@ impl SimStore {
     /// Pages in use or taken.
     pub fn taken(&self) -> usize {
         self.world().pages()
+    }
+
+    /// A file was made long ago.
+    pub fn make_old(&self, name: &str) {
+        let mut world = self.world();
+        let inode = world.names.get(name.as_bytes()).copied();
+        world.old.extend(inode);
     }
 
     /// How many syncs there were, of files and of everything.
@@ -585,6 +594,10 @@ impl File for SimFile {
 
     fn is_removed(&self) -> bool {
         !self.store.world().names.values().any(|inode| *inode == self.inode)
+    }
+
+    fn born(&self) -> Option<u64> {
+        Some(if self.store.world().old.contains(&self.inode) { 0 } else { u64::MAX })
     }
 
     fn times(&self) -> io::Result<Option<Timestamps>> {

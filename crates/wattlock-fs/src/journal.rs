@@ -14,6 +14,7 @@ mod ops;
 mod reading;
 
 use std::sync::{Mutex, MutexGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::Timespec;
 use wattlock_core::sync::lock;
@@ -26,7 +27,7 @@ use crate::content::slots::random;
 use crate::store::File;
 pub(crate) use ops::{Op, Ops};
 pub(crate) use reading::Record;
-use reading::{is_zero, read_at, read_head, read_record, read_records};
+use reading::{Head, is_zero, read_at, read_head, read_record, read_records};
 
 const HEAD_MAGIC: &[u8; 8] = b"wattlojh";
 const RECORD_MAGIC: &[u8; 8] = b"wattlojr";
@@ -34,7 +35,7 @@ const VERSION: u8 = 1;
 /// Where the two heads are.
 const HEADS: [u64; 2] = [0, 4096];
 /// Bytes of a head's part in clear: magic, version, padding, generation, epoch, salt, count of ranges.
-const HEAD_CLEAR: usize = 60;
+const HEAD_CLEAR: usize = 68;
 const HEAD_LEN: usize = 512;
 /// Where records begin.
 const RECORDS: u64 = 8192;
@@ -49,7 +50,7 @@ const OPS_MAX: usize = 1 << 24;
 /// begin at every eighth byte and reach to its end, which would take for ever to look through.
 const OVERLAPS: u64 = 16;
 /// Ranges of file ids that a head can have: it fits a sector then, which no power cut tears.
-pub(crate) const RANGES: usize = 54;
+pub(crate) const RANGES: usize = 53;
 /// Bytes that a journal keeps room for when it is empty, so that what is overwritten finds room on a full disk: a record
 /// of one batch and some more. Blocks that exist are synced faster than new ones, too.
 const KEEP: u64 = 2 << 20;
@@ -89,6 +90,8 @@ struct Inner {
     key: Key,
     head: usize,
     epoch: u64,
+    /// When the first epoch began of those that did not end well, or this one: seconds since 1970.
+    since: u64,
     /// The number of the latest record.
     number: u64,
     end: u64,
@@ -139,15 +142,15 @@ impl<F: File> Journal<F> {
             let got = read_at(&file, &mut bytes, at)?;
             bytes.truncate(got);
             match read_head(&bytes, &secrets, crypto)? {
-                Some((epoch, key, ranges)) => heads.push((epoch, slot, key, ranges)),
+                Some(head) => heads.push((head, slot)),
                 None => {
                     missing = true;
                     torn |= bytes.iter().any(|byte| *byte != 0);
                 }
             }
         }
-        heads.sort_by_key(|(epoch, ..)| *epoch);
-        let Some((epoch, head, key, ranges)) = heads.pop() else {
+        heads.sort_by_key(|(head, _)| head.epoch);
+        let Some((Head { epoch, key, ranges, since }, head)) = heads.pop() else {
             if torn || !is_zero(&file, len, stop)? {
                 return Err(Error::Damaged("the journal's head".into()));
             }
@@ -155,7 +158,7 @@ impl<F: File> Journal<F> {
             let journal = Journal::new(file, Inner::new(secrets, key, 1, 0));
             return Ok((journal, Found { records: Vec::new(), ranges: Vec::new(), fresh: true }));
         };
-        let inner = Inner::new(secrets, key, head, epoch);
+        let inner = Inner { since, ..Inner::new(secrets, key, head, epoch) };
         let records = read_records(&file, len, &inner.key, stop, crypto)?;
         if missing && records.is_empty() && len > RECORDS {
             // The other head does not authenticate, and both are written before the first record. If this one is the
@@ -202,6 +205,9 @@ impl<F: File> Journal<F> {
         head[16..24].copy_from_slice(&epoch.to_be_bytes());
         head[24..56].copy_from_slice(&salt);
         head[56..60].copy_from_slice(&(ranges.len() as u32).to_be_bytes());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let since = if ranges.is_empty() { now } else { inner.since.min(now) };
+        head[60..68].copy_from_slice(&since.to_be_bytes());
         let mut text: Vec<u8> = ranges.iter().flat_map(|start| start.to_be_bytes()).collect();
         let tag = seal(&key, HEAD_NONCE, &head, &mut text, crypto)?;
         head.extend(text);
@@ -215,12 +221,18 @@ impl<F: File> Journal<F> {
         // From here on the new epoch counts, whatever happens.
         inner.head = slot;
         inner.epoch = epoch;
+        inner.since = since;
         inner.key = key;
         inner.end = RECORDS;
         inner.synced = inner.number;
         inner.synced_end = RECORDS;
         inner.trouble = Trouble::None;
         Ok(())
+    }
+
+    /// When the first epoch began of those that did not end well, or this one: seconds since 1970.
+    pub(crate) fn since(&self) -> u64 {
+        self.inner().since
     }
 
     /// Gives back the space of an emptied journal but for what it keeps, once nothing points into it any longer. Where that
@@ -395,6 +407,7 @@ impl Inner {
             key,
             head,
             epoch,
+            since: 0,
             number: 0,
             end: RECORDS,
             synced: 0,

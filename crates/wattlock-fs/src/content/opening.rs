@@ -15,6 +15,9 @@ use crate::Error;
 use crate::format::{HEADER_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
 use crate::store::{File, Place, Store};
 
+/// Seconds by which the clock of a file system is behind.
+const CLOCKS: u64 = 2;
+
 impl<S: Store> Shared<S> {
     /// The content of an inode, if it is open or kept.
     pub(super) fn known(self: &Arc<Self>, inode: (u64, u64)) -> Option<Arc<Content<S>>> {
@@ -113,8 +116,8 @@ impl<S: Store> Shared<S> {
         let mut bytes = [0; HEADER_LEN];
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
         let physical = file.len().map_err(|error| Error::io("reading a file's length", error))?;
-        let nothing = bytes.iter().all(|byte| *byte == 0);
-        if nothing && !read(&self.unclean).is_empty() && self.may_be_entry(&place) {
+        let unclean = !read(&self.unclean).is_empty();
+        if unclean && self.was_never_durable(&file, &bytes, &place)? {
             // Its header was never durable, so nothing of it was.
             let (key, _) = self.empty_file(0, crypto)?;
             let path = place.shown();
@@ -219,7 +222,7 @@ impl<S: Store> Shared<S> {
         };
         let mut bytes = [0; HEADER_LEN];
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
-        if bytes.iter().all(|byte| *byte == 0) && unclean && self.may_be_entry(place) {
+        if unclean && self.was_never_durable(file, &bytes, place)? {
             // Its header was never durable, so nothing of it was.
             self.make_empty(file, place, crypto).map_err(refused)?;
             file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
@@ -234,11 +237,18 @@ impl<S: Store> Shared<S> {
         Ok((header, key))
     }
 
-    /// Whether a backing file's name may be that of an entry: others are other programs'.
-    fn may_be_entry(&self, place: &Place) -> bool {
+    /// Whether a file was made in an epoch that did not end well and nothing of it was durable: it has no header, its name
+    /// may be an entry's, and it is not older, or has no byte but zeros. Anything else may have been acknowledged, and
+    /// damaged since.
+    fn was_never_durable(&self, file: &S::File, header: &[u8], place: &Place) -> Result<bool, Error> {
         let name = place.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        // Where it is not known it was found by its name.
-        self.plain_names || name.is_empty() || crate::tree::may_be_sealed(name)
+        // Where the name is not known the file was found by it.
+        let named = self.plain_names || name.is_empty() || crate::tree::may_be_sealed(name);
+        if !named || header.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        let is_new = file.born().is_some_and(|born| born.saturating_add(CLOCKS) >= self.journal.since());
+        Ok(is_new || is_empty(file)?)
     }
 
     /// A new file's key, and the bytes of an empty file.
@@ -318,6 +328,21 @@ impl<S: Store> Content<S> {
             self.state_mut().file = Arc::new(file);
         }
     }
+}
+
+/// Whether a file has no byte but zeros.
+pub(super) fn is_empty(file: &impl File) -> Result<bool, Error> {
+    let failed = |error| Error::io("reading a file", error);
+    let (len, mut at, mut buffer) = (file.len().map_err(failed)?, 0, vec![0; 1 << 16]);
+    while at < len {
+        let Some(data) = file.next_data(at).map_err(failed)? else { break };
+        let got = file.read_at(&mut buffer, data).map_err(failed)?;
+        if buffer[..got].iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at = data + (got as u64).max(1);
+    }
+    Ok(true)
 }
 
 /// The key of one purpose: HKDF-SHA-256, expand only, of a volume key.
