@@ -24,6 +24,9 @@ pub(super) const SIDECAR: &str = ".name";
 /// Symbols of a SHA-256 hash in base64url.
 const HASH: usize = 43;
 
+/// Symbols of the shortest stored name: a vector, and one byte.
+const SHORTEST: usize = (names::VECTOR + 1) * 4 / 3 + 1;
+
 /// What a plain name that begins with our own prefix is stored with.
 const PLAIN: &str = "wattlock.plain.";
 
@@ -284,13 +287,38 @@ impl Tree {
         if folder.key.is_none() {
             return Ok(None);
         }
-        let end = bytes.iter().position(|byte| !is_symbol(byte)).unwrap_or(0);
-        let (entry, added) = long_copy(bytes).unwrap_or_else(|| (bytes[..end].to_vec(), &bytes[end..]));
-        let Some(name) = self.entry_name(folder, OsStr::from_bytes(&entry), crypto)? else {
-            return Ok(None);
+        let found = match long_copy(bytes) {
+            Some((entry, added)) => {
+                let name = self.entry_name(folder, OsStr::from_bytes(&entry), crypto)?;
+                name.map(|name| (name, added))
+            }
+            None => self.entry_within(folder, bytes, crypto)?,
         };
+        let Some((name, added)) = found else { return Ok(None) };
         let name = names::with_added(&name, added);
         Ok(Some(name).filter(|name| name.len() > added.len() && names::check(name).is_ok()))
+    }
+}
+
+/// An entry's name, and what another program added to its stored name.
+type Added<'a> = (Vec<u8>, &'a [u8]);
+
+impl Tree {
+    /// The name of an entry with whose stored name another one begins, and what follows. That may begin with symbols of
+    /// base64url as well; only the entry's own part authenticates.
+    fn entry_within<'a>(
+        &self,
+        folder: &Folder,
+        stored: &'a [u8],
+        crypto: &mut impl Crypto,
+    ) -> Result<Option<Added<'a>>, Error> {
+        let symbols = stored.iter().position(|byte| !is_symbol(byte)).unwrap_or(stored.len());
+        for end in (SHORTEST..=symbols.min(stored.len().saturating_sub(1))).rev() {
+            if let Some(name) = self.entry_name(folder, OsStr::from_bytes(&stored[..end]), crypto)? {
+                return Ok(Some((name, &stored[end..])));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -448,12 +448,12 @@ fn a_copy_that_another_program_made_is_shown_beside_the_entry_and_opens() {
     make(&tree, &root, b"letter.txt", crypto);
     let stored = tree.entry(&root, b"letter.txt", crypto).unwrap().stored.into_string().unwrap();
     let path = |name: &str| world.folder.path().join(name);
-    let copies = [".sync-conflict-20261123", " (conflicted copy)", "~"];
+    let copies = [".sync-conflict-20261123", " (conflicted copy)", "~", "-HOSTNAME", "_conf(2)", "2"];
     for copy in copies {
         fs::write(path(&format!("{stored}{copy}")), copy).unwrap();
     }
     let listed = list(&tree, &root, crypto);
-    assert_eq!(listed.len(), 4);
+    assert_eq!(listed.len(), 7);
     for copy in copies {
         let name = format!("letter.txt{copy}");
         assert!(listed.contains(name.as_bytes()), "{name}");
@@ -465,7 +465,7 @@ fn a_copy_that_another_program_made_is_shown_beside_the_entry_and_opens() {
         let again = tree.entry(&root, name.as_bytes(), crypto).unwrap();
         assert_ne!(again, entry, "its name is free");
     }
-    assert_eq!(list(&tree, &root, crypto).len(), 4);
+    assert_eq!(list(&tree, &root, crypto).len(), 7);
 }
 
 #[test]
