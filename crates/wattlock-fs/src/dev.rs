@@ -11,6 +11,7 @@ pub mod plans;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wattlock_core::sync::lock;
 
 use rustix::fs::Timestamps;
@@ -596,8 +597,12 @@ impl File for SimFile {
         !self.store.world().names.values().any(|inode| *inode == self.inode)
     }
 
-    fn born(&self) -> Option<u64> {
-        Some(if self.store.world().old.contains(&self.inode) { 0 } else { u64::MAX })
+    fn born(&self) -> Option<Duration> {
+        let world = self.store.world();
+        // In the middle of everything: a simulated crash takes no time.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let old = world.old.contains(&self.inode) || world.names.get(JOURNAL.as_bytes()) == Some(&self.inode);
+        Some(if old { Duration::ZERO } else { now.saturating_sub(Duration::from_secs(60)) })
     }
 
     fn times(&self) -> io::Result<Option<Timestamps>> {

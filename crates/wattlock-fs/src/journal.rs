@@ -14,7 +14,7 @@ mod ops;
 mod reading;
 
 use std::sync::{Mutex, MutexGuard};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::Timespec;
 use wattlock_core::sync::lock;
@@ -54,6 +54,9 @@ pub(crate) const RANGES: usize = 53;
 /// Bytes that a journal keeps room for when it is empty, so that what is overwritten finds room on a full disk: a record
 /// of one batch and some more. Blocks that exist are synced faster than new ones, too.
 const KEEP: u64 = 2 << 20;
+
+/// A journal that was made so much later than its own epochs began is a copy.
+const COPIED: Duration = Duration::from_secs(1200);
 
 /// Proof that records up to one are durable: what they replace may be overwritten. Only the journal gives it.
 #[derive(Debug, Clone, Copy)]
@@ -233,6 +236,12 @@ impl<F: File> Journal<F> {
     /// When the first epoch began of those that did not end well, or this one: seconds since 1970.
     pub(crate) fn since(&self) -> u64 {
         self.inner().since
+    }
+
+    /// Whether the journal's file was made after that: it is a copy then.
+    pub(crate) fn is_younger_than(&self, since: Duration) -> bool {
+        let born = self.file.as_ref().and_then(File::born);
+        born.is_some_and(|born| born > since + COPIED)
     }
 
     /// Gives back the space of an emptied journal but for what it keeps, once nothing points into it any longer. Where that

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::fs::{
     AtFlags, Dir, DirEntry, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec,
@@ -18,7 +19,6 @@ use rustix::fs::{
 use rustix::io::Errno;
 use wattlock_core::sync::lock;
 
-use crate::beneath;
 use crate::grant::Grant;
 use crate::tree::is_ours;
 use crate::volume;
@@ -55,8 +55,8 @@ pub trait File: Send + Sync + 'static {
         Self: Sized;
     /// Whether it has no name any longer.
     fn is_removed(&self) -> bool;
-    /// When it was made, in seconds since 1970, where the storage says that.
-    fn born(&self) -> Option<u64> {
+    /// When it was made, since 1970, where the storage says that.
+    fn born(&self) -> Option<Duration> {
         None
     }
     /// Its times of access and modification, where it has any.
@@ -113,26 +113,6 @@ pub trait Store: Send + Sync + 'static {
     );
     /// Makes everything written so far durable, names included (`syncfs`).
     fn sync_all(&self) -> io::Result<()>;
-    /// Keeps a durable copy of a file's bytes beside it, under a name that is no entry's, which it returns. `None` where
-    /// this storage keeps none.
-    fn set_aside(&self, file: &Self::File, place: &Place) -> io::Result<Option<String>> {
-        let _ = (file, place);
-        Ok(None)
-    }
-}
-
-/// Reads a file from its beginning, wherever its own position is.
-struct FromStart<'a> {
-    file: &'a std::fs::File,
-    at: u64,
-}
-
-impl io::Read for FromStart<'_> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let got = FileExt::read_at(self.file, to, self.at)?;
-        self.at += got as u64;
-        Ok(got)
-    }
 }
 
 impl File for std::fs::File {
@@ -210,9 +190,9 @@ impl File for std::fs::File {
         rustix::fs::fstat(self).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
-    fn born(&self) -> Option<u64> {
+    fn born(&self) -> Option<Duration> {
         let born = self.metadata().and_then(|status| status.created()).ok()?;
-        Some(born.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs())
+        born.duration_since(std::time::UNIX_EPOCH).ok()
     }
 
     fn times(&self) -> io::Result<Option<Timestamps>> {
@@ -297,8 +277,7 @@ impl FolderStore {
     fn beneath(&self, path: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        let mode = if flags.contains(OFlags::CREATE) { beneath::PRIVATE } else { Mode::empty() };
-        Ok(rustix::fs::openat2(&self.root, path, flags, mode, how)?)
+        Ok(rustix::fs::openat2(&self.root, path, flags, Mode::empty(), how)?)
     }
 }
 
@@ -513,21 +492,5 @@ impl Store for FolderStore {
 
     fn sync_all(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.root)?)
-    }
-
-    fn set_aside(&self, file: &std::fs::File, place: &Place) -> io::Result<Option<String>> {
-        let name = beneath::temporary("bad").map_err(io::Error::other)?;
-        let folder = Path::new(OsStr::from_bytes(&place.path)).parent().unwrap_or(Path::new(""));
-        let path = folder.join(&name);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let mut kept = std::fs::File::from(self.beneath(path.as_os_str(), flags)?);
-        let mut from = FromStart { file, at: 0 };
-        let copied = io::copy(&mut from, &mut kept).and_then(|_| kept.sync_all());
-        if let Err(error) = copied {
-            // Half of it is of no use.
-            let _ = rustix::fs::unlinkat(&self.root, &path, AtFlags::empty());
-            return Err(error);
-        }
-        Ok(Some(name))
     }
 }

@@ -1,6 +1,7 @@
 //! Files made and opened: headers, keys, the table of open files.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use wattlock_core::sync::{lock, read, write};
 use wattlock_core::{Algorithm, Data, Key, Kind, Request};
@@ -15,8 +16,14 @@ use crate::Error;
 use crate::format::{HEADER_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
 use crate::store::{File, Place, Store};
 
-/// Seconds by which the clock of a file system is behind.
-const CLOCKS: u64 = 2;
+/// Seconds by which a clock may have been set back since an epoch began, or another machine's is behind.
+const CLOCKS: u64 = 600;
+
+/// By so much a file's time may be behind the clock at which it was made.
+const AHEAD: Duration = Duration::from_millis(50);
+
+/// Pieces of 64 KiB that are looked at in a file without a header.
+const EMPTY_READS: usize = 16;
 
 impl<S: Store> Shared<S> {
     /// The content of an inode, if it is open or kept.
@@ -238,8 +245,9 @@ impl<S: Store> Shared<S> {
     }
 
     /// Whether a file was made in an epoch that did not end well and nothing of it was durable: it has no header, its name
-    /// may be an entry's, and it is not older, or has no byte but zeros. Anything else may have been acknowledged, and
-    /// damaged since.
+    /// may be an entry's, and it is neither older than such an epoch nor younger than this start. Where the storage does
+    /// not say how old it is, or the volume is a copy of which all is young, it has no byte but zeros. Anything else may
+    /// have been acknowledged, and damaged since, or is being made by somebody.
     fn was_never_durable(&self, file: &S::File, header: &[u8], place: &Place) -> Result<bool, Error> {
         let name = place.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         // Where the name is not known the file was found by it.
@@ -247,8 +255,12 @@ impl<S: Store> Shared<S> {
         if !named || header.iter().any(|byte| *byte != 0) {
             return Ok(false);
         }
-        let is_new = file.born().is_some_and(|born| born.saturating_add(CLOCKS) >= self.journal.since());
-        Ok(is_new || is_empty(file)?)
+        let since = Duration::from_secs(self.journal.since().saturating_sub(CLOCKS));
+        match file.born() {
+            Some(born) if born + AHEAD > self.started => Ok(false),
+            Some(born) if born >= since && !self.journal.is_younger_than(since) => Ok(true),
+            _ => is_empty(file),
+        }
     }
 
     /// A new file's key, and the bytes of an empty file.
@@ -330,19 +342,20 @@ impl<S: Store> Content<S> {
     }
 }
 
-/// Whether a file has no byte but zeros.
-pub(super) fn is_empty(file: &impl File) -> Result<bool, Error> {
+/// Whether a file has no byte but zeros. One of which the storage has more is not read to its end.
+fn is_empty(file: &impl File) -> Result<bool, Error> {
     let failed = |error| Error::io("reading a file", error);
     let (len, mut at, mut buffer) = (file.len().map_err(failed)?, 0, vec![0; 1 << 16]);
-    while at < len {
-        let Some(data) = file.next_data(at).map_err(failed)? else { break };
+    for _ in 0..EMPTY_READS {
+        let data = if at < len { file.next_data(at).map_err(failed)? } else { None };
+        let Some(data) = data else { return Ok(true) };
         let got = file.read_at(&mut buffer, data).map_err(failed)?;
         if buffer[..got].iter().any(|byte| *byte != 0) {
             return Ok(false);
         }
         at = data + (got as u64).max(1);
     }
-    Ok(true)
+    Ok(false)
 }
 
 /// The key of one purpose: HKDF-SHA-256, expand only, of a volume key.

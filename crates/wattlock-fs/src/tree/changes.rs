@@ -74,7 +74,11 @@ impl Tree {
         let failed = |error: Errno| Error::io("making a folder", error);
         if self.mode != NameMode::PerFolder {
             return self.named(folder, entry, || {
-                rustix::fs::mkdirat(&folder.fd, &*entry.stored, mode).map_err(failed)
+                rustix::fs::mkdirat(&folder.fd, &*entry.stored, mode).map_err(failed)?;
+                if let Ok(made) = rustix::fs::statat(&folder.fd, &*entry.stored, AtFlags::SYMLINK_NOFOLLOW) {
+                    self.copies.made(&made);
+                }
+                Ok(())
             });
         }
         match rustix::fs::statat(&folder.fd, &*entry.stored, AtFlags::SYMLINK_NOFOLLOW) {
@@ -93,7 +97,7 @@ impl Tree {
                 let flags = RenameFlags::NOREPLACE;
                 rename_with(&folder.fd, OsStr::new(&temporary), &folder.fd, &entry.stored, flags)
             })?;
-            self.copies.made(key, &fd);
+            self.copies.made(&rustix::fs::fstat(&fd).map_err(failed)?);
             self.unsynced(key, fd, file)
         });
         if made.is_err() {
@@ -196,6 +200,7 @@ impl Tree {
         if from.1.stored == to.1.stored && from.0.inode == to.0.inode {
             return rename_with(from_fd, &from.1.stored, to_fd, &to.1.stored, flags);
         }
+        let copied = self.has_copy(from.0, from.1);
         let exchanged = self.named(to.0, to.1, || {
             let result = self
                 .copies
@@ -219,7 +224,7 @@ impl Tree {
             return self.remove(from.0, from.1, true);
         }
         if !flags.contains(RenameFlags::EXCHANGE) {
-            self.drop_sidecar(from.0, from.1);
+            self.drop_sidecar(from.0, from.1, copied);
             self.copies.forget(from.0, &from.1.stored);
         }
         Ok(())
@@ -235,17 +240,18 @@ impl Tree {
     }
 
     fn remove_now(&self, folder: &Folder, entry: &Entry, folder_itself: bool) -> Result<(), Error> {
+        let copied = self.has_copy(folder, entry);
         if !folder_itself {
             rustix::fs::unlinkat(&folder.fd, &*entry.stored, AtFlags::empty())
                 .map_err(|error| Error::io("removing a file", error))?;
-            self.drop_sidecar(folder, entry);
+            self.drop_sidecar(folder, entry, copied);
             self.copies.forget(folder, &entry.stored);
             return Ok(());
         }
         let failed = |error: Errno| Error::io("removing a folder", error);
         match rustix::fs::unlinkat(&folder.fd, &*entry.stored, AtFlags::REMOVEDIR) {
             Ok(()) => {
-                self.drop_sidecar(folder, entry);
+                self.drop_sidecar(folder, entry, copied);
                 return Ok(());
             }
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
@@ -261,7 +267,7 @@ impl Tree {
             rename_with(&folder.fd, aside, &folder.fd, &entry.stored, RenameFlags::NOREPLACE)?;
             return Err(error);
         }
-        self.drop_sidecar(folder, entry);
+        self.drop_sidecar(folder, entry, copied);
         Ok(())
     }
 
@@ -297,30 +303,35 @@ impl Tree {
             beneath::replace(&folder.fd, name, sealed, beneath::SHARED)?;
         }
         let made = make();
-        if made.is_err() {
+        if made.is_err() && !self.has_copy(folder, entry) {
             self.drop_unused_sidecar(folder, &entry.stored, beside);
         }
         made
     }
 
-    /// Removes the file beside a long name that is gone. What cannot be removed is of no harm: it is found again by the
-    /// next entry of that name, and by a check.
-    pub(super) fn drop_sidecar(&self, folder: &Folder, entry: &Entry) {
-        let Some(name) = entry.stored.to_str().filter(|name| name.starts_with(LONG)) else { return };
+    /// Removes the file beside a long name that is gone, unless a copy of the entry needs it. What cannot be removed is of
+    /// no harm: it is found again by the next entry of that name, and by a check.
+    pub(super) fn drop_sidecar(&self, folder: &Folder, entry: &Entry, copied: bool) {
+        let name = entry.stored.to_str().filter(|name| name.starts_with(LONG) && !copied);
+        let Some(name) = name else { return };
         let _held = lock(&self.long);
         self.drop_unused_sidecar(folder, &entry.stored, OsStr::new(&format!("{name}{SIDECAR}")));
     }
 
     pub(super) fn drop_unused_sidecar(&self, folder: &Folder, stored: &OsStr, beside: &OsStr) {
         let there = rustix::fs::statat(&folder.fd, stored, AtFlags::SYMLINK_NOFOLLOW);
-        if matches!(there, Err(Errno::NOENT)) && !self.has_copy(folder, stored) {
+        if matches!(there, Err(Errno::NOENT)) {
             let _ = rustix::fs::unlinkat(&folder.fd, beside, AtFlags::empty());
         }
     }
 
     /// Whether another program made a copy of an entry of a long name, which has its name from the same file beside it.
     /// What cannot be listed may have one.
-    fn has_copy(&self, folder: &Folder, stored: &OsStr) -> bool {
+    fn has_copy(&self, folder: &Folder, entry: &Entry) -> bool {
+        let stored = &entry.stored;
+        if !stored.as_bytes().starts_with(LONG.as_bytes()) {
+            return false;
+        }
         let listed = || names_in(&folder.fd).map(|names| names.iter().any(|name| is_copy_of(name, stored)));
         self.copies.has_copy(folder, stored).unwrap_or_else(|| listed().unwrap_or(true))
     }

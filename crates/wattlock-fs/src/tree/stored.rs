@@ -24,6 +24,9 @@ pub(super) const SIDECAR: &str = ".name";
 /// Symbols of a SHA-256 hash in base64url.
 const HASH: usize = 43;
 
+/// Symbols of a stored name that another program adds at most: each is one trial more for a name that is not ours.
+const ADDED: usize = 40;
+
 /// Symbols of the shortest stored name: a vector, and one byte.
 const SHORTEST: usize = (names::VECTOR + 1) * 4 / 3 + 1;
 
@@ -111,7 +114,7 @@ impl Tree {
     ) -> Result<Survey, Error> {
         let failed = |error: Errno| Error::io("listing a folder", error);
         let (mut survey, mut copies, mut kinds) = (Survey::default(), Vec::new(), HashMap::new());
-        let stamp = self.copies.stamp(&folder.fd);
+        let stamp = self.copies.stamp_to_list(&folder.fd);
         // A descriptor of a folder that was closed to reading when it was opened only names it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let opened = beneath::open(&folder.fd, ".", flags, Mode::empty()).and_then(Dir::new);
@@ -313,7 +316,8 @@ impl Tree {
         crypto: &mut impl Crypto,
     ) -> Result<Option<Added<'a>>, Error> {
         let symbols = stored.iter().position(|byte| !is_symbol(byte)).unwrap_or(stored.len());
-        for end in (SHORTEST..=symbols.min(stored.len().saturating_sub(1))).rev() {
+        let last = symbols.min(stored.len().saturating_sub(1));
+        for end in (SHORTEST.max(last.saturating_sub(ADDED))..=last).rev() {
             if let Some(name) = self.entry_name(folder, OsStr::from_bytes(&stored[..end]), crypto)? {
                 return Ok(Some((name, &stored[end..])));
             }
@@ -362,13 +366,11 @@ pub struct Survey {
 impl Survey {
     /// Files of our own that are of no use, with what they are: sealed names whose entry is gone, too.
     pub fn useless(&self) -> impl Iterator<Item = (&OsString, Stored)> {
-        let orphan = |stored: &OsString| {
+        let there = self.listed.iter().map(|listed| &listed.stored).chain(&self.foreign);
+        let needed: HashSet<Vec<u8>> = there.filter_map(|one| Some(long_copy(one.as_bytes())?.0)).collect();
+        let orphan = move |stored: &OsString| {
             let entry = stored.as_bytes().strip_suffix(SIDECAR.as_bytes());
-            entry.filter(|entry| entry.starts_with(LONG.as_bytes())).is_some_and(|entry| {
-                let entry = OsStr::from_bytes(entry);
-                let mut there = self.listed.iter().map(|listed| &listed.stored).chain(&self.foreign);
-                !there.any(|one| one == entry || copies::is_copy_of(one, entry))
-            })
+            entry.is_some_and(|entry| entry.starts_with(LONG.as_bytes()) && !needed.contains(entry))
         };
         self.own.iter().filter_map(move |(stored, what)| match what {
             Stored::Own if orphan(stored) => Some((stored, Stored::Leftover)),

@@ -4,7 +4,6 @@ use wattlock_core::sync::lock;
 use wattlock_door::Crypto;
 use zeroize::Zeroizing;
 
-use super::super::opening::is_empty;
 use super::said::{Lost, slots_end};
 use crate::Error;
 use crate::content::ledger::{self, Look, Over};
@@ -169,8 +168,7 @@ impl<S: Store> Shared<S> {
         })
     }
 
-    /// A file without a header, made in an epoch that did not end well: nothing of it was durable. What it has all the same
-    /// is kept beside it.
+    /// A file without a header, made in an epoch that did not end well: nothing of it was durable.
     pub(in crate::content) fn make_empty(
         &self,
         file: &S::File,
@@ -180,18 +178,13 @@ impl<S: Store> Shared<S> {
         self.writable(file, |file| {
             let (_, bytes) = self.empty_file(self.outside_ranges()?, crypto)?;
             let failed = |error| Error::io("mending a file", error);
-            let aside = match is_empty(file)? {
-                true => None,
-                false => self.store.set_aside(file, place).map_err(failed)?,
-            };
             file.set_len(0).map_err(failed)?;
             // A header beside what was cut would be one of a damaged file.
             file.sync().map_err(failed)?;
             file.write_at(&bytes, 0).map_err(failed)?;
             file.sync().map_err(failed)?;
             let path = place.shown();
-            let aside = aside.map_or_else(String::new, |name| format!("; what was there is {name}"));
-            lock(&self.lines).push(format!("{path}: kept 0 bytes; nothing of it had been synced{aside}"));
+            lock(&self.lines).push(format!("{path}: kept 0 bytes; nothing of it had been synced"));
             Ok(())
         })
     }
