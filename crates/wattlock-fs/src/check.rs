@@ -208,6 +208,11 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
             items.push(Item { entry: entry.entry(), kind: entry.kind, place, shown, nameless: false });
         }
         for stored in survey.foreign {
+            if self.tree.is_of_others(&folder, &stored) {
+                let path = join(path, &shown_stored(&stored));
+                self.state().found.notes.push(format!("{path}: another program's, and not of this volume"));
+                continue;
+            }
             let Some(kind) = self.tree.kind(&folder, &stored) else { continue };
             let (place, shown) = (below(&stored), join(path, &shown_stored(&stored)));
             let entry = Entry { stored, sidecar: None };

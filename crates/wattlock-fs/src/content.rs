@@ -38,6 +38,7 @@ mod writing;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wattlock_core::sync::{lock, read, write};
 use wattlock_core::{Algorithm, Key};
@@ -136,6 +137,8 @@ struct Shared<S: Store> {
     read_only: bool,
     /// Names are in clear: any name may be an entry's.
     plain_names: bool,
+    /// When this start began, since 1970: what is younger no crash has left.
+    started: Duration,
     /// Then: files that the journal names, with their ids, by device and inode number.
     over: RwLock<HashMap<(u64, u64), (u64, Over)>>,
     lines: Mutex<Vec<String>>,
@@ -258,9 +261,6 @@ impl<S: Store> Contents<S> {
         let shared = &self.shared;
         shared.may_write()?;
         let _epoch = read(&shared.epoch);
-        // A file that has no header yet looks like one that a crash left.
-        let unclean = !read(&shared.unclean).is_empty();
-        let _mending = unclean.then(|| lock(&shared.mending));
         shared.begin(file, place, false, crypto)
     }
 
@@ -486,6 +486,7 @@ impl<S: Store> Shared<S> {
             geometry: keys.geometry,
             keys: keys.files,
             plain_names: keys.plain_names,
+            started: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             journal,
             creating: RwLock::default(),
             epoch: RwLock::default(),

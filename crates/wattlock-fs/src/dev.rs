@@ -11,6 +11,7 @@ pub mod plans;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wattlock_core::sync::lock;
 
 use rustix::fs::Timestamps;
@@ -62,6 +63,8 @@ struct World {
     unreadable: BTreeSet<u64>,
     times: BTreeMap<u64, Timestamps>,
     hook: Option<Box<dyn FnOnce() + Send>>,
+    /// Files that are older than any epoch.
+    old: BTreeSet<u64>,
     after: BTreeMap<Moment, Box<dyn FnOnce() + Send>>,
 }
 
@@ -322,6 +325,13 @@ impl SimStore {
     /// Pages in use or taken.
     pub fn taken(&self) -> usize {
         self.world().pages()
+    }
+
+    /// A file was made long ago.
+    pub fn make_old(&self, name: &str) {
+        let mut world = self.world();
+        let inode = world.names.get(name.as_bytes()).copied();
+        world.old.extend(inode);
     }
 
     /// How many syncs there were, of files and of everything.
@@ -585,6 +595,14 @@ impl File for SimFile {
 
     fn is_removed(&self) -> bool {
         !self.store.world().names.values().any(|inode| *inode == self.inode)
+    }
+
+    fn born(&self) -> Option<Duration> {
+        let world = self.store.world();
+        // In the middle of everything: a simulated crash takes no time.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let old = world.old.contains(&self.inode) || world.names.get(JOURNAL.as_bytes()) == Some(&self.inode);
+        Some(if old { Duration::ZERO } else { now.saturating_sub(Duration::from_secs(60)) })
     }
 
     fn times(&self) -> io::Result<Option<Timestamps>> {

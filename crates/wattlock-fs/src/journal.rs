@@ -2,18 +2,19 @@
 //!
 //! A file of two heads and a run of records. A head (512 bytes at 0 or at 4096; the valid one with the higher epoch
 //! counts) has a random salt, from which the key of its epoch's records is derived, and the ranges of file ids of
-//! epochs that did not end well. A record is `magic 8 | number 8 | blob length 4 | operations' length 4 | blob |
-//! operations, sealed | tag 16`, filled up to a multiple of 8. It is sealed by AES-256-GCM under its number as nonce;
-//! what stands before the operations is associated data. The blob has slots as files store them: plaintext never
-//! comes here.
+//! epochs that did not end well. A record is `magic 8 | number 8 | blob length 4 | operations' length 4 | random 8 | blob |
+//! operations, sealed | tag 16`, filled up to a multiple of 8. It is sealed by AES-256-GCM; the nonce is its random bytes
+//! and the end of its number, so that a machine that is resumed twice from one snapshot does not use one twice. What
+//! stands before the operations is associated data. The blob has slots as files store them: plaintext never comes here.
 //!
-//! Invariants: numbers grow and are never used twice under a key; a record is durable only after all before it; a head
+//! Invariants: numbers grow and are never used twice in an epoch; a record is durable only after all before it; a head
 //! is durable before the first record of its epoch is written.
 
 mod ops;
 mod reading;
 
 use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::Timespec;
 use wattlock_core::sync::lock;
@@ -26,7 +27,7 @@ use crate::content::slots::random;
 use crate::store::File;
 pub(crate) use ops::{Op, Ops};
 pub(crate) use reading::Record;
-use reading::{is_zero, read_at, read_head, read_record, read_records};
+use reading::{Head, is_zero, read_at, read_head, read_record, read_records};
 
 const HEAD_MAGIC: &[u8; 8] = b"wattlojh";
 const RECORD_MAGIC: &[u8; 8] = b"wattlojr";
@@ -34,12 +35,12 @@ const VERSION: u8 = 1;
 /// Where the two heads are.
 const HEADS: [u64; 2] = [0, 4096];
 /// Bytes of a head's part in clear: magic, version, padding, generation, epoch, salt, count of ranges.
-const HEAD_CLEAR: usize = 60;
+const HEAD_CLEAR: usize = 68;
 const HEAD_LEN: usize = 512;
 /// Where records begin.
 const RECORDS: u64 = 8192;
 /// Bytes before a record's blob.
-pub(crate) const RECORD_HEAD: usize = 24;
+pub(crate) const RECORD_HEAD: usize = 32;
 const TAG: usize = 16;
 /// Longest blob and longest operations that a reader believes.
 const BLOB_MAX: usize = 1 << 27;
@@ -49,10 +50,13 @@ const OPS_MAX: usize = 1 << 24;
 /// begin at every eighth byte and reach to its end, which would take for ever to look through.
 const OVERLAPS: u64 = 16;
 /// Ranges of file ids that a head can have: it fits a sector then, which no power cut tears.
-pub(crate) const RANGES: usize = 54;
+pub(crate) const RANGES: usize = 53;
 /// Bytes that a journal keeps room for when it is empty, so that what is overwritten finds room on a full disk: a record
 /// of one batch and some more. Blocks that exist are synced faster than new ones, too.
 const KEEP: u64 = 2 << 20;
+
+/// A journal that was made so much later than its own epochs began is a copy.
+const COPIED: Duration = Duration::from_secs(1200);
 
 /// Proof that records up to one are durable: what they replace may be overwritten. Only the journal gives it.
 #[derive(Debug, Clone, Copy)]
@@ -89,6 +93,8 @@ struct Inner {
     key: Key,
     head: usize,
     epoch: u64,
+    /// When the first epoch began of those that did not end well, or this one: seconds since 1970.
+    since: u64,
     /// The number of the latest record.
     number: u64,
     end: u64,
@@ -139,15 +145,15 @@ impl<F: File> Journal<F> {
             let got = read_at(&file, &mut bytes, at)?;
             bytes.truncate(got);
             match read_head(&bytes, &secrets, crypto)? {
-                Some((epoch, key, ranges)) => heads.push((epoch, slot, key, ranges)),
+                Some(head) => heads.push((head, slot)),
                 None => {
                     missing = true;
                     torn |= bytes.iter().any(|byte| *byte != 0);
                 }
             }
         }
-        heads.sort_by_key(|(epoch, ..)| *epoch);
-        let Some((epoch, head, key, ranges)) = heads.pop() else {
+        heads.sort_by_key(|(head, _)| head.epoch);
+        let Some((Head { epoch, key, ranges, since }, head)) = heads.pop() else {
             if torn || !is_zero(&file, len, stop)? {
                 return Err(Error::Damaged("the journal's head".into()));
             }
@@ -155,7 +161,7 @@ impl<F: File> Journal<F> {
             let journal = Journal::new(file, Inner::new(secrets, key, 1, 0));
             return Ok((journal, Found { records: Vec::new(), ranges: Vec::new(), fresh: true }));
         };
-        let inner = Inner::new(secrets, key, head, epoch);
+        let inner = Inner { since, ..Inner::new(secrets, key, head, epoch) };
         let records = read_records(&file, len, &inner.key, stop, crypto)?;
         if missing && records.is_empty() && len > RECORDS {
             // The other head does not authenticate, and both are written before the first record. If this one is the
@@ -202,8 +208,11 @@ impl<F: File> Journal<F> {
         head[16..24].copy_from_slice(&epoch.to_be_bytes());
         head[24..56].copy_from_slice(&salt);
         head[56..60].copy_from_slice(&(ranges.len() as u32).to_be_bytes());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let since = if ranges.is_empty() { now } else { inner.since.min(now) };
+        head[60..68].copy_from_slice(&since.to_be_bytes());
         let mut text: Vec<u8> = ranges.iter().flat_map(|start| start.to_be_bytes()).collect();
-        let tag = seal(&key, u64::MAX, &head, &mut text, crypto)?;
+        let tag = seal(&key, HEAD_NONCE, &head, &mut text, crypto)?;
         head.extend(text);
         head.extend(tag);
         let (slot, file) = (1 - inner.head, self.file()?);
@@ -215,12 +224,24 @@ impl<F: File> Journal<F> {
         // From here on the new epoch counts, whatever happens.
         inner.head = slot;
         inner.epoch = epoch;
+        inner.since = since;
         inner.key = key;
         inner.end = RECORDS;
         inner.synced = inner.number;
         inner.synced_end = RECORDS;
         inner.trouble = Trouble::None;
         Ok(())
+    }
+
+    /// When the first epoch began of those that did not end well, or this one: seconds since 1970.
+    pub(crate) fn since(&self) -> u64 {
+        self.inner().since
+    }
+
+    /// Whether the journal's file was made after that: it is a copy then.
+    pub(crate) fn is_younger_than(&self, since: Duration) -> bool {
+        let born = self.file.as_ref().and_then(File::born);
+        born.is_some_and(|born| born > since + COPIED)
     }
 
     /// Gives back the space of an emptied journal but for what it keeps, once nothing points into it any longer. Where that
@@ -261,9 +282,10 @@ impl<F: File> Journal<F> {
         record[8..16].copy_from_slice(&inner.number.to_be_bytes());
         record[16..20].copy_from_slice(&(blob as u32).to_be_bytes());
         record[20..24].copy_from_slice(&(ops.0.len() as u32 + 8).to_be_bytes());
+        crate::random(&mut record[24..32])?;
         let mut text = inner.synced_end.to_be_bytes().to_vec();
         text.extend(&ops.0);
-        let tag = seal(&inner.key, inner.number, record, &mut text, crypto)?;
+        let tag = seal(&inner.key, record_nonce(record), record, &mut text, crypto)?;
         record.extend(text);
         record.extend(tag);
         record.resize(record.len().next_multiple_of(8), 0);
@@ -394,6 +416,7 @@ impl Inner {
             key,
             head,
             epoch,
+            since: 0,
             number: 0,
             end: RECORDS,
             synced: 0,
@@ -410,7 +433,6 @@ fn after_failure() -> Error {
 
 /// The next epoch or number. None wraps around: a key's nonces would come again, or an older head would count.
 fn next(number: u64, what: &str) -> Result<u64, Error> {
-    // The last of all is the head's nonce.
     let next = number.checked_add(1).filter(|next| *next != u64::MAX);
     next.ok_or_else(|| Error::Damaged(format!("the journal has no {what} after {number}")))
 }
@@ -425,20 +447,25 @@ fn record_key(secret: &Key, salt: &[u8; 32], crypto: &mut impl Crypto) -> Result
     Ok(Key::symmetric(Algorithm::Aes256Gcm, &derived[..])?)
 }
 
-fn nonce(number: u64) -> [u8; 12] {
+/// The nonce of a head, whose key is new. No record has it: its number would have to be the last of all.
+const HEAD_NONCE: [u8; 12] = [0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255];
+
+/// The nonce of a record: its random bytes, then the last four of its number.
+fn record_nonce(record: &[u8]) -> [u8; 12] {
     let mut nonce = [0; 12];
-    nonce[4..].copy_from_slice(&number.to_be_bytes());
+    nonce[..8].copy_from_slice(&record[24..32]);
+    nonce[8..].copy_from_slice(&record[12..16]);
     nonce
 }
 
 fn seal(
     key: &Key,
-    number: u64,
+    nonce: [u8; 12],
     aad: &[u8],
     text: &mut [u8],
     crypto: &mut impl Crypto,
 ) -> Result<[u8; TAG], Error> {
-    let (mut tag, nonce) = ([0; TAG], nonce(number));
+    let mut tag = [0; TAG];
     let data = Data::InPlace(text);
     let mut request =
         Request { nonce: &nonce, aad, tag: &mut tag, ..Request::new(Kind::Aes256GcmSeal, key, data) };
@@ -448,13 +475,13 @@ fn seal(
 
 fn open(
     key: &Key,
-    number: u64,
+    nonce: [u8; 12],
     aad: &[u8],
     text: &mut [u8],
     tag: &[u8],
     crypto: &mut impl Crypto,
 ) -> Result<bool, Error> {
-    let (mut tag, nonce) = (tag.to_vec(), nonce(number));
+    let mut tag = tag.to_vec();
     let data = Data::InPlace(text);
     let mut request =
         Request { nonce: &nonce, aad, tag: &mut tag, ..Request::new(Kind::Aes256GcmOpen, key, data) };
@@ -532,6 +559,7 @@ mod tests {
             bytes.extend((bytes.len() as u64).to_be_bytes());
             bytes.extend((blob as u32).to_be_bytes());
             bytes.extend(8_u32.to_be_bytes());
+            bytes.extend([3; 8]);
         }
         bytes.resize(len, 0);
         store.put(JOURNAL, &bytes);
@@ -545,7 +573,7 @@ mod tests {
             let mut record = [&RECORD_MAGIC[..], &number.to_be_bytes(), &[0, 0, 16, 0, 0, 0, 0, 8]].concat();
             record.resize(RECORD_HEAD + 4096, 5);
             let mut text = durable.to_be_bytes().to_vec();
-            let tag = seal(&key, number, &record, &mut text, crypto).unwrap();
+            let tag = seal(&key, record_nonce(&record), &record, &mut text, crypto).unwrap();
             [&record[..], &text, &tag].concat()
         };
         bytes.truncate(RECORDS as usize);

@@ -171,3 +171,9 @@ fn open_in_place(bytes: &mut [u8], key: &XaesKey, crypto: &mut impl Crypto) -> R
     let (nonce, tag) = ((&*nonce).try_into().map_err(short)?, (&*tag).try_into().map_err(short)?);
     key.open(nonce, aad, secret, tag, crypto)
 }
+
+/// Whether a folder has a record, or what has its name.
+pub(crate) fn is_in(folder: &std::os::fd::OwnedFd) -> bool {
+    let there = rustix::fs::statat(folder, NAME, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+    !matches!(there, Err(rustix::io::Errno::NOENT))
+}

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::fs::{
     AtFlags, Dir, DirEntry, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec,
@@ -54,6 +55,10 @@ pub trait File: Send + Sync + 'static {
         Self: Sized;
     /// Whether it has no name any longer.
     fn is_removed(&self) -> bool;
+    /// When it was made, since 1970, where the storage says that.
+    fn born(&self) -> Option<Duration> {
+        None
+    }
     /// Its times of access and modification, where it has any.
     fn times(&self) -> io::Result<Option<Timestamps>> {
         Ok(None)
@@ -72,6 +77,13 @@ pub struct Place {
     pub inode: (u64, u64),
     /// Path of the backing file below the volume's folder when it was opened; a hint only.
     pub path: Vec<u8>,
+}
+
+impl Place {
+    /// The path in one line, for people: whoever writes the storage chooses it.
+    pub fn shown(&self) -> String {
+        wattlock_door::one_line(Path::new(OsStr::from_bytes(&self.path)))
+    }
 }
 
 /// A folder of backing files.
@@ -176,6 +188,11 @@ impl File for std::fs::File {
 
     fn is_removed(&self) -> bool {
         rustix::fs::fstat(self).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
+    fn born(&self) -> Option<Duration> {
+        let born = self.metadata().and_then(|status| status.created()).ok()?;
+        born.duration_since(std::time::UNIX_EPOCH).ok()
     }
 
     fn times(&self) -> io::Result<Option<Timestamps>> {

@@ -245,11 +245,7 @@ impl<B: Backing> Inner<B> {
     fn outlived(&self, inode: (u64, u64), number: u64) -> bool {
         for _ in 0..RELEASE_LOOKS {
             match self.table.outlived(inode, number, Instant::now()) {
-                Ok(Some(other)) => {
-                    self.renamed.renumbered(number, other);
-                    return true;
-                }
-                Ok(None) => return false,
+                Ok(other) => return other.is_some(),
                 Err(StillOpen) => std::thread::sleep(RELEASE_LOOK),
             }
         }

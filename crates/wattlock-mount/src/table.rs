@@ -102,6 +102,13 @@ struct Refused {
     last: Instant,
 }
 
+impl Refused {
+    /// Whether a content of this length has nothing of what was refused. Of an overwrite nobody knows where it was.
+    fn is_cut_by(&self, len: u64) -> bool {
+        len == 0 || self.end < u64::MAX && len <= self.end
+    }
+}
+
 /// What is known of an inode that is open to be written.
 #[derive(Default)]
 struct Written {
@@ -228,7 +235,7 @@ pub struct Table<C> {
     refusals: AtomicBool,
     /// Inodes, by their own numbers, that the kernel knows no longer by the number under which it was told that a write
     /// was refused: their next sync tells it.
-    untold: Mutex<HashMap<u64, i32>>,
+    untold: Mutex<HashMap<u64, Refused>>,
 }
 
 /// Inodes that were held, the oldest first, and how many those may be before some are let go.
@@ -516,11 +523,16 @@ impl<C> Table<C> {
         self.with(number, |node| node.base = node.base.max(len));
     }
 
-    /// As [`Table::set_base`], of a content that a program cut or extended: what was refused before is as it wants it.
+    /// As [`Table::set_base`], of a content that a program cut or extended. What was refused behind its end is as it
+    /// wants it.
     pub fn set_len(&self, number: u64, len: u64) {
-        let _ = self.untold(number);
+        let own = self.own_of(number);
+        if self.refusals.load(Ordering::Relaxed) {
+            lock(&self.untold).retain(|inode, refused| *inode != own || !refused.is_cut_by(len));
+        }
         self.with(number, |node| {
-            (node.base, node.refused) = (len, None);
+            node.base = len;
+            node.refused.take_if(|refused| refused.is_cut_by(len));
             if let Some(written) = &mut node.written {
                 written.growth = Growth::default();
             }
@@ -625,7 +637,7 @@ impl<C> Table<C> {
         });
         let Some(refused) = closed.unwrap_or(Ok(None))? else { return Ok(None) };
         let own = self.own_number(inode);
-        lock(&self.untold).insert(own, refused.errno);
+        lock(&self.untold).insert(own, *refused);
         Ok(Some(self.renew(own, number)))
     }
 
@@ -637,11 +649,11 @@ impl<C> Table<C> {
             return None;
         }
         let own = self.own_of(number);
-        lock(&self.untold).remove(&own)
+        lock(&self.untold).remove(&own).map(|refused| refused.errno)
     }
 
     /// The own number of an inode that has another one.
-    fn own_of(&self, number: u64) -> u64 {
+    pub fn own_of(&self, number: u64) -> u64 {
         if number & OTHER == 0 {
             return number;
         }
@@ -735,7 +747,7 @@ impl<C> Table<C> {
         if let Some(node) = gone {
             if let Some(refused) = node.refused {
                 let own = self.own_of(number);
-                lock(&self.untold).insert(own, refused.errno);
+                lock(&self.untold).insert(own, *refused);
             }
             self.restore(number);
             self.orphan(node.names.into_vec());
@@ -931,6 +943,8 @@ mod tests {
         );
         let later = now + REFUSING;
         assert_eq!(table.refuse(10, (11, 2_300_000..2_400_000), 28, later), Some(2_300_000));
+        table.set_len(10, 3_000_000);
+        assert!(table.is_refused(10), "its end is zeros that nobody wrote");
         table.set_len(10, 0);
         assert_eq!((table.refuses(10, 2_300_000, later), table.is_refused(10)), (None, false));
         table.raise_base(10, 500);
@@ -1001,6 +1015,7 @@ mod tests {
         let other = table.outlived((7, 10), 10, now).unwrap().unwrap();
         assert_eq!(table.number((7, 10)), other);
         assert_eq!(table.outlived((7, 10), other, now), Ok(None));
+        table.set_len(other, 10_000);
         assert_eq!((table.untold(other), table.untold(other)), (Some(28), None));
         found(&table, 11, ROOT, "b");
         table.refuse(11, (1, 0..100), 28, now);

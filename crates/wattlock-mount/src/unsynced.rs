@@ -23,7 +23,7 @@ pub(crate) struct New {
     pub folders: Option<Vec<u64>>,
 }
 
-/// Files with a name that may not be durable, by their numbers.
+/// Files with a name that may not be durable, by their own numbers, which they keep.
 #[derive(Default)]
 pub(crate) struct Renamed(Mutex<Known>);
 
@@ -73,14 +73,6 @@ impl Renamed {
         }
     }
 
-    /// A file has another number.
-    pub fn renumbered(&self, number: u64, other: u64) {
-        let files = &mut lock(&self.0).files;
-        if let Some(new) = files.remove(&number) {
-            files.insert(other, new);
-        }
-    }
-
     /// All names so far, if they are so many that they are to be made durable together.
     pub fn many(&self) -> Option<u64> {
         let known = lock(&self.0);
@@ -120,8 +112,6 @@ mod tests {
         renamed.add(7, 1);
         renamed.synced(7, &new);
         assert!(renamed.of(7).is_some());
-        renamed.renumbered(7, 70);
-        assert!(renamed.of(7).is_none() && renamed.of(70).is_some());
         (0..=FOLDERS as u64).for_each(|folder| renamed.add(8, folder));
         assert_eq!(renamed.of(8).unwrap().folders, None);
     }

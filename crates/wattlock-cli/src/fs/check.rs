@@ -78,10 +78,10 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     }
     if let Some(contents) = contents.as_ref().filter(|_| command.repair) {
         contents.look_through(true, &stop, crypto)?;
-        for line in contents.take_lines() {
-            say!("note: {line}");
-        }
         contents.checkpoint(crypto)?;
+    }
+    for line in contents.iter().flat_map(Contents::take_lines) {
+        say!("note: {line}");
     }
     if command.repair {
         tree.sync_all()?;

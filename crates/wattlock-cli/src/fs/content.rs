@@ -67,7 +67,11 @@ pub fn ls(command: &Ls, choice: &Choice) -> Result<()> {
         line(&mut world, &inside, &entry.entry(), &entry.name, command.long)?;
     }
     for stored in &foreign {
-        eprintln!("wattlock: {}: its name does not authenticate", one_line(Path::new(stored)));
+        let what = match world.tree.is_of_others(&inside.folder, stored) {
+            true => "another program's, and not of this volume",
+            false => "its name does not authenticate",
+        };
+        eprintln!("wattlock: {}: {what}", one_line(Path::new(stored)));
     }
     Ok(())
 }

@@ -106,6 +106,16 @@ fn in_words(error: anyhow::Error) -> anyhow::Error {
     Error::io(what, std::io::Error::new(source.kind(), why)).into()
 }
 
+impl Drop for World {
+    /// Says what came up on the way: files that were shown or kept only in part, folders that have a new record.
+    fn drop(&mut self) {
+        let lines = self.contents.as_ref().map(Contents::take_lines).unwrap_or_default();
+        for line in lines.into_iter().chain(self.tree.take_notes()) {
+            eprintln!("wattlock: {}", one_line(Path::new(&line)));
+        }
+    }
+}
+
 impl World {
     /// Opens a volume; `write` says whether anything in its folder may change.
     pub fn open(keys: &Keys, path: &Path, write: bool, runtime: &Runtime) -> Result<World> {
@@ -129,7 +139,7 @@ impl World {
             false => Contents::start_to_read(store, volume, &stop, crypto)?,
         };
         for line in recovered.lines {
-            eprintln!("wattlock: {line}");
+            eprintln!("wattlock: {}", one_line(Path::new(&line)));
         }
         self.tree.set_crashed(contents.may_be_torn() && write);
         self.contents = Some(contents);

@@ -21,6 +21,7 @@ mod mistakes;
 mod model;
 mod owners;
 mod replace;
+mod synchronised;
 mod user;
 
 use desk::{Desk, fuse, good, has, python, refused};

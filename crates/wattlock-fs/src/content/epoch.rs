@@ -130,7 +130,7 @@ impl<S: Store> Shared<S> {
         let mut kept = std::mem::take(&mut write(&self.kept).lost);
         for (body, (first, last)) in bodies {
             body.state_mut().ledger.lose((first, last));
-            let path = String::from_utf8_lossy(&body.place.path);
+            let path = body.place.shown();
             let why = "the disk refused them, and memory has them no longer";
             lock(&self.lines).push(format!("{path}: lost of chunks {first} to {last}: {why}"));
             kept.insert(body.place.inode, body);

@@ -403,7 +403,8 @@ impl Ledger {
         let mut steps = Vec::new();
         // The backing file's length is tried before anything is promised.
         self.make_end_known(&mut steps);
-        let stored = geometry.stored_len(len).max(self.physical);
+        let gone = steps.iter().any(|step| matches!(step, Step::Resize(_)));
+        let stored = geometry.stored_len(len).max(if gone { 0 } else { self.physical });
         steps.push(Step::Resize(Resize { stored, why: Why::Grows }));
         let put = |first, from, bytes: usize| Put { first, count: 1, last_len: bytes as u32, from, bytes };
         let filled = fill.then(|| put(old, 0, geometry.stride() as usize));
@@ -484,8 +485,9 @@ impl Ledger {
         }
         let mut steps = vec![Step::Log(Draft { commit: Some(mark.len), ..Draft::default() })];
         // The file is durable, and its tags say up to where: the record need not be, before the file grows. If it has
-        // grown meanwhile, its length says nothing any longer of where a last short slot ended.
-        steps.extend(self.wrote.then_some(Step::SyncJournal(Until::Known)));
+        // grown meanwhile, or is longer for another reason, its length says nothing of where a last short slot ended.
+        let longer = self.wrote || self.physical > self.geometry.stored_len(self.len);
+        steps.extend(longer.then_some(Step::SyncJournal(Until::Known)));
         steps
     }
 

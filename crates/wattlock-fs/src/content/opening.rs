@@ -1,6 +1,7 @@
 //! Files made and opened: headers, keys, the table of open files.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use wattlock_core::sync::{lock, read, write};
 use wattlock_core::{Algorithm, Data, Key, Kind, Request};
@@ -14,6 +15,15 @@ use super::{Content, Open, RANGE, SOUND_MAX, Shared};
 use crate::Error;
 use crate::format::{HEADER_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
 use crate::store::{File, Place, Store};
+
+/// Seconds by which a clock may have been set back since an epoch began, or another machine's is behind.
+const CLOCKS: u64 = 600;
+
+/// By so much a file's time may be behind the clock at which it was made.
+const AHEAD: Duration = Duration::from_millis(50);
+
+/// Pieces of 64 KiB that are looked at in a file without a header.
+const EMPTY_READS: usize = 16;
 
 impl<S: Store> Shared<S> {
     /// The content of an inode, if it is open or kept.
@@ -113,11 +123,11 @@ impl<S: Store> Shared<S> {
         let mut bytes = [0; HEADER_LEN];
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
         let physical = file.len().map_err(|error| Error::io("reading a file's length", error))?;
-        let nothing = bytes.iter().all(|byte| *byte == 0);
-        if nothing && !read(&self.unclean).is_empty() && self.may_be_entry(&place) {
+        let unclean = !read(&self.unclean).is_empty();
+        if unclean && self.was_never_durable(&file, &bytes, &place)? {
             // Its header was never durable, so nothing of it was.
             let (key, _) = self.empty_file(0, crypto)?;
-            let path = String::from_utf8_lossy(&place.path);
+            let path = place.shown();
             let over = Over { open_end: true, cut: true, ..Over::default() };
             if write(&self.over).insert(place.inode, (0, over.clone())).is_none() {
                 lock(&self.lines).push(format!("{path}: 0 bytes are shown; nothing of it had been synced"));
@@ -219,7 +229,7 @@ impl<S: Store> Shared<S> {
         };
         let mut bytes = [0; HEADER_LEN];
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
-        if bytes.iter().all(|byte| *byte == 0) && unclean && self.may_be_entry(place) {
+        if unclean && self.was_never_durable(file, &bytes, place)? {
             // Its header was never durable, so nothing of it was.
             self.make_empty(file, place, crypto).map_err(refused)?;
             file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
@@ -234,11 +244,23 @@ impl<S: Store> Shared<S> {
         Ok((header, key))
     }
 
-    /// Whether a backing file's name may be that of an entry: others are other programs'.
-    fn may_be_entry(&self, place: &Place) -> bool {
+    /// Whether a file was made in an epoch that did not end well and nothing of it was durable: it has no header, its name
+    /// may be an entry's, and it is neither older than such an epoch nor younger than this start. Where the storage does
+    /// not say how old it is, or the volume is a copy of which all is young, it has no byte but zeros. Anything else may
+    /// have been acknowledged, and damaged since, or is being made by somebody.
+    fn was_never_durable(&self, file: &S::File, header: &[u8], place: &Place) -> Result<bool, Error> {
         let name = place.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        // Where it is not known it was found by its name.
-        self.plain_names || name.is_empty() || crate::tree::may_be_sealed(name)
+        // Where the name is not known the file was found by it.
+        let named = self.plain_names || name.is_empty() || crate::tree::may_be_sealed(name);
+        if !named || header.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        let since = Duration::from_secs(self.journal.since().saturating_sub(CLOCKS));
+        match file.born() {
+            Some(born) if born + AHEAD > self.started => Ok(false),
+            Some(born) if born >= since && !self.journal.is_younger_than(since) => Ok(true),
+            _ => is_empty(file),
+        }
     }
 
     /// A new file's key, and the bytes of an empty file.
@@ -318,6 +340,22 @@ impl<S: Store> Content<S> {
             self.state_mut().file = Arc::new(file);
         }
     }
+}
+
+/// Whether a file has no byte but zeros. One of which the storage has more is not read to its end.
+fn is_empty(file: &impl File) -> Result<bool, Error> {
+    let failed = |error| Error::io("reading a file", error);
+    let (len, mut at, mut buffer) = (file.len().map_err(failed)?, 0, vec![0; 1 << 16]);
+    for _ in 0..EMPTY_READS {
+        let data = if at < len { file.next_data(at).map_err(failed)? } else { None };
+        let Some(data) = data else { return Ok(true) };
+        let got = file.read_at(&mut buffer, data).map_err(failed)?;
+        if buffer[..got].iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at = data + (got as u64).max(1);
+    }
+    Ok(false)
 }
 
 /// The key of one purpose: HKDF-SHA-256, expand only, of a volume key.

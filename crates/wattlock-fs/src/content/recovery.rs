@@ -43,7 +43,7 @@ fn refuse_newer(
     if place.inode.1 == lost.place.inode.1 || !is_newer(file, written)? {
         return Ok(());
     }
-    let path = String::from_utf8_lossy(&place.path);
+    let path = place.shown();
     Err(Error::Damaged(format!(
         "a copied volume, whose journal is older than {path}: touch wattlock.journal if the copy is of one moment, else \
          remove it"
@@ -52,7 +52,7 @@ fn refuse_newer(
 
 /// The line for a file that was not found though there are some that it might be.
 fn not_the_file(lost: &Lost) -> String {
-    let path = String::from_utf8_lossy(&lost.place.path);
+    let path = lost.place.shown();
     format!("{path}: is not the file that the journal knows, left as it is")
 }
 
@@ -102,7 +102,7 @@ impl<S: Store> Shared<S> {
             let Some((_, key)) = self.header_of(file, lost.id, crypto)? else { return Ok(Some(lost)) };
             refuse_newer(file, &place, &lost, written)?;
             if let Some(len) = self.mend(file, &key, &mut lost, &durable, crypto)? {
-                let path = String::from_utf8_lossy(&place.path);
+                let path = place.shown();
                 lines.push(format!("{path}: kept {len} bytes; what followed had not been synced"));
             }
             mended.push((place, lost.id));

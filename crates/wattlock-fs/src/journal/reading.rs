@@ -5,8 +5,8 @@ use wattlock_door::Crypto;
 
 use super::ops::{Op, parse_ops};
 use super::{
-    BLOB_MAX, HEAD_CLEAR, HEAD_MAGIC, OPS_MAX, OVERLAPS, RANGES, RECORD_HEAD, RECORD_MAGIC, RECORDS, TAG,
-    VERSION, open, record_key,
+    BLOB_MAX, HEAD_CLEAR, HEAD_MAGIC, HEAD_NONCE, OPS_MAX, OVERLAPS, RANGES, RECORD_HEAD, RECORD_MAGIC,
+    RECORDS, TAG, VERSION, open, record_key, record_nonce,
 };
 use crate::Error;
 use crate::format::be64;
@@ -56,13 +56,21 @@ pub(super) fn data_from(
     Ok(data.map(|data| at.max(data / 8 * 8)).filter(|data| *data < len))
 }
 
-/// Epoch, key of its records, and ranges; `None` for what is no head.
-#[allow(clippy::type_complexity)]
+/// A head that was read.
+pub(super) struct Head {
+    pub(super) epoch: u64,
+    /// Of the epoch's records.
+    pub(super) key: Key,
+    pub(super) ranges: Vec<u64>,
+    pub(super) since: u64,
+}
+
+/// Reads a head; `None` for what is none.
 pub(super) fn read_head(
     bytes: &[u8],
     secrets: &[(u32, Key)],
     crypto: &mut impl Crypto,
-) -> Result<Option<(u64, Key, Vec<u64>)>, Error> {
+) -> Result<Option<Head>, Error> {
     if bytes.len() < HEAD_CLEAR || bytes[..8] != *HEAD_MAGIC {
         return Ok(None);
     }
@@ -80,10 +88,11 @@ pub(super) fn read_head(
     }
     let key = record_key(secret, &salt, crypto)?;
     let mut text = bytes[HEAD_CLEAR..end].to_vec();
-    if !open(&key, u64::MAX, &bytes[..HEAD_CLEAR], &mut text, &bytes[end..end + TAG], crypto)? {
+    if !open(&key, HEAD_NONCE, &bytes[..HEAD_CLEAR], &mut text, &bytes[end..end + TAG], crypto)? {
         return Ok(None);
     }
-    Ok(Some((be64(&bytes[16..24]), key, text.chunks_exact(8).map(be64).collect())))
+    let (epoch, since) = (be64(&bytes[16..24]), be64(&bytes[60..68]));
+    Ok(Some(Head { epoch, key, ranges: text.chunks_exact(8).map(be64).collect(), since }))
 }
 
 /// What stands before a record's blob, if it can be one: its number, and the lengths of its blob and operations.
@@ -119,7 +128,7 @@ pub(super) fn read_record(
     }
     let (aad, rest) = bytes.split_at_mut(RECORD_HEAD + blob);
     let (text, tag) = rest.split_at_mut(ops);
-    if !open(key, number, aad, text, tag, crypto)? {
+    if !open(key, record_nonce(aad), aad, text, tag, crypto)? {
         return Ok(None);
     }
     let durable = be64(&text[..8]);

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -11,12 +12,16 @@ use wattlock_door::Crypto;
 
 use super::copies::is_copy_of;
 use super::rights::names_in;
-use super::stored::{LONG, SIDECAR, goes_with_folder};
+use super::stored::{LONG, SIDECAR, goes_with_folder, may_be_sealed};
 use super::{Entry, Folder, Tree, failed_io};
 use crate::Error;
 use crate::beneath;
 use crate::record::{self, Record};
+use crate::rotate::shown_stored;
 use crate::volume::NameMode;
+
+/// Lines for the log that wait at most: a program may try again and again.
+const NOTES: usize = 100;
 
 impl Tree {
     /// Opens an existing file's backing file. A tree that is open for reading opens none for writing. A pipe in its place makes no caller wait; the caller looks at what it is.
@@ -69,7 +74,11 @@ impl Tree {
         let failed = |error: Errno| Error::io("making a folder", error);
         if self.mode != NameMode::PerFolder {
             return self.named(folder, entry, || {
-                rustix::fs::mkdirat(&folder.fd, &*entry.stored, mode).map_err(failed)
+                rustix::fs::mkdirat(&folder.fd, &*entry.stored, mode).map_err(failed)?;
+                if let Ok(made) = rustix::fs::statat(&folder.fd, &*entry.stored, AtFlags::SYMLINK_NOFOLLOW) {
+                    self.copies.made(&made);
+                }
+                Ok(())
             });
         }
         match rustix::fs::statat(&folder.fd, &*entry.stored, AtFlags::SYMLINK_NOFOLLOW) {
@@ -88,7 +97,7 @@ impl Tree {
                 let flags = RenameFlags::NOREPLACE;
                 rename_with(&folder.fd, OsStr::new(&temporary), &folder.fd, &entry.stored, flags)
             })?;
-            self.copies.made(key, &fd);
+            self.copies.made(&rustix::fs::fstat(&fd).map_err(failed)?);
             self.unsynced(key, fd, file)
         });
         if made.is_err() {
@@ -191,6 +200,7 @@ impl Tree {
         if from.1.stored == to.1.stored && from.0.inode == to.0.inode {
             return rename_with(from_fd, &from.1.stored, to_fd, &to.1.stored, flags);
         }
+        let copied = self.has_copy(from.0, from.1);
         let exchanged = self.named(to.0, to.1, || {
             let result = self
                 .copies
@@ -214,7 +224,7 @@ impl Tree {
             return self.remove(from.0, from.1, true);
         }
         if !flags.contains(RenameFlags::EXCHANGE) {
-            self.drop_sidecar(from.0, from.1);
+            self.drop_sidecar(from.0, from.1, copied);
             self.copies.forget(from.0, &from.1.stored);
         }
         Ok(())
@@ -230,17 +240,18 @@ impl Tree {
     }
 
     fn remove_now(&self, folder: &Folder, entry: &Entry, folder_itself: bool) -> Result<(), Error> {
+        let copied = self.has_copy(folder, entry);
         if !folder_itself {
             rustix::fs::unlinkat(&folder.fd, &*entry.stored, AtFlags::empty())
                 .map_err(|error| Error::io("removing a file", error))?;
-            self.drop_sidecar(folder, entry);
+            self.drop_sidecar(folder, entry, copied);
             self.copies.forget(folder, &entry.stored);
             return Ok(());
         }
         let failed = |error: Errno| Error::io("removing a folder", error);
         match rustix::fs::unlinkat(&folder.fd, &*entry.stored, AtFlags::REMOVEDIR) {
             Ok(()) => {
-                self.drop_sidecar(folder, entry);
+                self.drop_sidecar(folder, entry, copied);
                 return Ok(());
             }
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
@@ -256,7 +267,7 @@ impl Tree {
             rename_with(&folder.fd, aside, &folder.fd, &entry.stored, RenameFlags::NOREPLACE)?;
             return Err(error);
         }
-        self.drop_sidecar(folder, entry);
+        self.drop_sidecar(folder, entry, copied);
         Ok(())
     }
 
@@ -292,30 +303,35 @@ impl Tree {
             beneath::replace(&folder.fd, name, sealed, beneath::SHARED)?;
         }
         let made = make();
-        if made.is_err() {
+        if made.is_err() && !self.has_copy(folder, entry) {
             self.drop_unused_sidecar(folder, &entry.stored, beside);
         }
         made
     }
 
-    /// Removes the file beside a long name that is gone. What cannot be removed is of no harm: it is found again by the
-    /// next entry of that name, and by a check.
-    pub(super) fn drop_sidecar(&self, folder: &Folder, entry: &Entry) {
-        let Some(name) = entry.stored.to_str().filter(|name| name.starts_with(LONG)) else { return };
+    /// Removes the file beside a long name that is gone, unless a copy of the entry needs it. What cannot be removed is of
+    /// no harm: it is found again by the next entry of that name, and by a check.
+    pub(super) fn drop_sidecar(&self, folder: &Folder, entry: &Entry, copied: bool) {
+        let name = entry.stored.to_str().filter(|name| name.starts_with(LONG) && !copied);
+        let Some(name) = name else { return };
         let _held = lock(&self.long);
         self.drop_unused_sidecar(folder, &entry.stored, OsStr::new(&format!("{name}{SIDECAR}")));
     }
 
     pub(super) fn drop_unused_sidecar(&self, folder: &Folder, stored: &OsStr, beside: &OsStr) {
         let there = rustix::fs::statat(&folder.fd, stored, AtFlags::SYMLINK_NOFOLLOW);
-        if matches!(there, Err(Errno::NOENT)) && !self.has_copy(folder, stored) {
+        if matches!(there, Err(Errno::NOENT)) {
             let _ = rustix::fs::unlinkat(&folder.fd, beside, AtFlags::empty());
         }
     }
 
     /// Whether another program made a copy of an entry of a long name, which has its name from the same file beside it.
     /// What cannot be listed may have one.
-    fn has_copy(&self, folder: &Folder, stored: &OsStr) -> bool {
+    fn has_copy(&self, folder: &Folder, entry: &Entry) -> bool {
+        let stored = &entry.stored;
+        if !stored.as_bytes().starts_with(LONG.as_bytes()) {
+            return false;
+        }
         let listed = || names_in(&folder.fd).map(|names| names.iter().any(|name| is_copy_of(name, stored)));
         self.copies.has_copy(folder, stored).unwrap_or_else(|| listed().unwrap_or(true))
     }
@@ -326,10 +342,19 @@ impl Tree {
         let fd = beneath::open(&parent.fd, stored, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
         let fd = fd.map_err(failed)?;
         let names = self.granted(&fd, || names_in(&fd))?;
-        match names.iter().all(|name| goes_with_folder(name)) {
-            true => Ok(()),
-            false => Err(failed(Errno::NOTEMPTY)),
+        let stay: Vec<_> = names.iter().filter(|name| !goes_with_folder(name)).collect();
+        let Some(first) = stay.first() else { return Ok(()) };
+        if self.mode != NameMode::Plain && stay.iter().all(|name| !may_be_sealed(name.as_bytes())) {
+            // None of them is shown, so that the error alone says nothing.
+            let (folder, first, many) = (shown_stored(stored), shown_stored(first), stay.len());
+            let what =
+                format!("{folder} is not empty: other programs put {many} into it, {first} among them");
+            let mut notes = lock(&self.notes);
+            if notes.len() < NOTES {
+                notes.push(what);
+            }
         }
+        Err(failed(Errno::NOTEMPTY))
     }
 
     /// Removes a folder that [`Tree::refuse_full`] lets pass. Its record goes last, and comes back if the folder stays.

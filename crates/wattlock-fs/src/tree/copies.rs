@@ -7,8 +7,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::fs::Stat;
 use wattlock_core::sync::lock;
 
 use super::Folder;
@@ -23,13 +24,22 @@ const COPIES: usize = 10_000;
 /// Longer than a file system's clock stands still.
 const FRESH: Duration = Duration::from_millis(50);
 
-/// When a folder was changed last: modification and change, seconds and nanoseconds.
-type Stamp = [i64; 4];
+/// So long a listing counts although the folder changes: the kernel does not ask more often either.
+const LATELY: Duration = Duration::from_secs(1);
 
-/// What was found in a folder.
-#[derive(Default)]
+/// When entries of a folder were changed last, seconds and nanoseconds. With an access right only the time of change moves,
+/// which is not looked at.
+pub(super) type Stamp = [i64; 2];
+
+/// Where nobody else changes folders.
+const ALONE: Stamp = [0; 2];
+/// No folder's.
+const NEVER: Stamp = [i64::MIN; 2];
+
+/// What was found in a folder, and when.
 struct Known {
     stamp: Stamp,
+    at: Instant,
     /// Stored names by shown name.
     copies: HashMap<Vec<u8>, OsString>,
 }
@@ -51,26 +61,34 @@ impl Copies {
     /// The folder's time, to be asked for before it is listed. Zeros where nobody else changes it.
     pub(super) fn stamp(&self, folder: &OwnedFd) -> Stamp {
         match self.shared.load(Ordering::SeqCst) {
-            true => rustix::fs::fstat(folder).map_or([-1; 4], |stat| {
-                [stat.st_mtime, stat.st_mtime_nsec as i64, stat.st_ctime, stat.st_ctime_nsec as i64]
-            }),
-            false => [0; 4],
+            true => rustix::fs::fstat(folder).map_or(NEVER, |stat| self.stamp_of(&stat)),
+            false => ALONE,
         }
     }
 
-    /// A folder was made, with no copy in it.
-    pub(super) fn made(&self, inode: (u64, u64), folder: &OwnedFd) {
-        self.insert(inode, Known { stamp: self.stamp(folder), copies: HashMap::new() });
+    fn stamp_of(&self, stat: &Stat) -> Stamp {
+        match self.shared.load(Ordering::SeqCst) {
+            true => [stat.st_mtime, stat.st_mtime_nsec as i64],
+            false => ALONE,
+        }
     }
 
-    /// A folder was listed. A change that comes in the same moment may leave it its time: of one that was changed just
-    /// now it is not known that all copies are known.
+    /// As [`Copies::stamp`], before a listing. A change that comes in the same moment may leave the folder its time: of one
+    /// that was changed just now it is not known that all copies will be known.
+    pub(super) fn stamp_to_list(&self, folder: &OwnedFd) -> Stamp {
+        let stamp = self.stamp(folder);
+        if stamp != ALONE && is_fresh(stamp) { NEVER } else { stamp }
+    }
+
+    /// A folder was made, with no copy in it.
+    pub(super) fn made(&self, stat: &Stat) {
+        let known = Known { stamp: self.stamp_of(stat), at: Instant::now(), copies: HashMap::new() };
+        self.insert((stat.st_dev, stat.st_ino), known);
+    }
+
+    /// A folder was listed that had this time before.
     pub(super) fn found(&self, inode: (u64, u64), stamp: Stamp, copies: HashMap<Vec<u8>, OsString>) {
-        let known = match stamp != [0; 4] && is_fresh(stamp) {
-            true => Known { stamp: [-2; 4], copies },
-            false => Known { stamp, copies },
-        };
-        self.insert(inode, known);
+        self.insert(inode, Known { stamp, at: Instant::now(), copies });
     }
 
     fn insert(&self, inode: (u64, u64), one: Known) {
@@ -84,7 +102,8 @@ impl Copies {
     /// Whether all copies of a folder are known.
     pub(super) fn is_known(&self, folder: &Folder) -> bool {
         let stamp = self.stamp(&folder.fd);
-        lock(&self.known).get(&folder.inode).is_some_and(|known| known.stamp == stamp)
+        let counts = |known: &Known| known.stamp == stamp || known.at.elapsed() < LATELY;
+        lock(&self.known).get(&folder.inode).is_some_and(counts)
     }
 
     /// The stored name of a copy that is shown by this name.
@@ -135,8 +154,7 @@ impl Copies {
 
 /// Whether a folder was changed so lately that the next change may have the same time.
 fn is_fresh(stamp: Stamp) -> bool {
-    let latest = [(stamp[0], stamp[1]), (stamp[2], stamp[3])].into_iter().max().unwrap_or_default();
-    let at = Duration::new(latest.0.max(0) as u64, latest.1.clamp(0, 999_999_999) as u32);
+    let at = Duration::new(stamp[0].max(0) as u64, stamp[1].clamp(0, 999_999_999) as u32);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.checked_sub(at).is_none_or(|age| age < FRESH)
 }

@@ -13,7 +13,7 @@ use super::{Entry, Folder, Listed, Tree, copies};
 use crate::Error;
 use crate::beneath::{self, is_reserved};
 use crate::store::JOURNAL;
-use crate::{names, record, volume};
+use crate::{format, names, record, volume};
 
 /// What the entry of a long name begins with.
 pub(super) const LONG: &str = "wattlock.long.";
@@ -23,6 +23,12 @@ pub(super) const SIDECAR: &str = ".name";
 
 /// Symbols of a SHA-256 hash in base64url.
 const HASH: usize = 43;
+
+/// Symbols of a stored name that another program adds at most: each is one trial more for a name that is not ours.
+const ADDED: usize = 40;
+
+/// Symbols of the shortest stored name: a vector, and one byte.
+const SHORTEST: usize = (names::VECTOR + 1) * 4 / 3 + 1;
 
 /// What a plain name that begins with our own prefix is stored with.
 const PLAIN: &str = "wattlock.plain.";
@@ -108,7 +114,7 @@ impl Tree {
     ) -> Result<Survey, Error> {
         let failed = |error: Errno| Error::io("listing a folder", error);
         let (mut survey, mut copies, mut kinds) = (Survey::default(), Vec::new(), HashMap::new());
-        let stamp = self.copies.stamp(&folder.fd);
+        let stamp = self.copies.stamp_to_list(&folder.fd);
         // A descriptor of a folder that was closed to reading when it was opened only names it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let opened = beneath::open(&folder.fd, ".", flags, Mode::empty()).and_then(Dir::new);
@@ -203,6 +209,26 @@ impl Tree {
         Ok(copied.map_or(Stored::Foreign, Stored::Copy))
     }
 
+    /// Whether what is [`Stored::Foreign`] is another program's: neither its name nor its beginning could be ours. What cannot
+    /// be looked at is taken for ours.
+    pub fn is_of_others(&self, folder: &Folder, stored: &OsStr) -> bool {
+        if may_be_sealed(stored.as_bytes()) {
+            return false;
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let opened = match beneath::open(&folder.fd, stored, flags, Mode::empty()) {
+            Ok(opened) => opened,
+            // A link's target would tell nothing, and a socket has none.
+            Err(error) => return matches!(error, Errno::LOOP | Errno::NXIO),
+        };
+        match rustix::fs::fstat(&opened).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Ok(FileType::Directory) => !record::is_in(&opened),
+            Ok(FileType::RegularFile) => !format::begins(&opened),
+            Ok(_) => true,
+            Err(_) => false,
+        }
+    }
+
     /// The name in clear of a stored name that is an entry's; `None` for anything else.
     ///
     /// # Errors
@@ -264,13 +290,39 @@ impl Tree {
         if folder.key.is_none() {
             return Ok(None);
         }
-        let end = bytes.iter().position(|byte| !is_symbol(byte)).unwrap_or(0);
-        let (entry, added) = long_copy(bytes).unwrap_or_else(|| (bytes[..end].to_vec(), &bytes[end..]));
-        let Some(name) = self.entry_name(folder, OsStr::from_bytes(&entry), crypto)? else {
-            return Ok(None);
+        let found = match long_copy(bytes) {
+            Some((entry, added)) => {
+                let name = self.entry_name(folder, OsStr::from_bytes(&entry), crypto)?;
+                name.map(|name| (name, added))
+            }
+            None => self.entry_within(folder, bytes, crypto)?,
         };
+        let Some((name, added)) = found else { return Ok(None) };
         let name = names::with_added(&name, added);
         Ok(Some(name).filter(|name| name.len() > added.len() && names::check(name).is_ok()))
+    }
+}
+
+/// An entry's name, and what another program added to its stored name.
+type Added<'a> = (Vec<u8>, &'a [u8]);
+
+impl Tree {
+    /// The name of an entry with whose stored name another one begins, and what follows. That may begin with symbols of
+    /// base64url as well; only the entry's own part authenticates.
+    fn entry_within<'a>(
+        &self,
+        folder: &Folder,
+        stored: &'a [u8],
+        crypto: &mut impl Crypto,
+    ) -> Result<Option<Added<'a>>, Error> {
+        let symbols = stored.iter().position(|byte| !is_symbol(byte)).unwrap_or(stored.len());
+        let last = symbols.min(stored.len().saturating_sub(1));
+        for end in (SHORTEST.max(last.saturating_sub(ADDED))..=last).rev() {
+            if let Some(name) = self.entry_name(folder, OsStr::from_bytes(&stored[..end]), crypto)? {
+                return Ok(Some((name, &stored[end..])));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -314,13 +366,11 @@ pub struct Survey {
 impl Survey {
     /// Files of our own that are of no use, with what they are: sealed names whose entry is gone, too.
     pub fn useless(&self) -> impl Iterator<Item = (&OsString, Stored)> {
-        let orphan = |stored: &OsString| {
+        let there = self.listed.iter().map(|listed| &listed.stored).chain(&self.foreign);
+        let needed: HashSet<Vec<u8>> = there.filter_map(|one| Some(long_copy(one.as_bytes())?.0)).collect();
+        let orphan = move |stored: &OsString| {
             let entry = stored.as_bytes().strip_suffix(SIDECAR.as_bytes());
-            entry.filter(|entry| entry.starts_with(LONG.as_bytes())).is_some_and(|entry| {
-                let entry = OsStr::from_bytes(entry);
-                let mut there = self.listed.iter().map(|listed| &listed.stored).chain(&self.foreign);
-                !there.any(|one| one == entry || copies::is_copy_of(one, entry))
-            })
+            entry.is_some_and(|entry| entry.starts_with(LONG.as_bytes()) && !needed.contains(entry))
         };
         self.own.iter().filter_map(move |(stored, what)| match what {
             Stored::Own if orphan(stored) => Some((stored, Stored::Leftover)),

@@ -317,7 +317,9 @@ impl<B: Backing> Inner<B> {
                 }
                 done += got as u64;
             };
-            self.table.raise_base(target.number, to.1 + done);
+            if done > 0 {
+                self.table.raise_base(target.number, to.1 + done);
+            }
             // What is copied is copied; an error that stays comes back with the next request.
             if done > 0 { Ok(()) } else { result }
         })?;
@@ -332,7 +334,8 @@ impl<B: Backing> Inner<B> {
         self.backing.sync_records()?;
         let content = &file.opened.content;
         // Before the content: what it is named meanwhile is not what was asked to be durable.
-        let new = self.renamed.of(file.number);
+        let own = self.table.own_of(file.number);
+        let new = self.renamed.of(own);
         self.set_time_again(file.number, self.backing.file(content).as_fd());
         self.on_thread(|thread, _| self.backing.sync(content, thread))?;
         if let Some(new) = new {
@@ -340,7 +343,7 @@ impl<B: Backing> Inner<B> {
                 Some(folders) => folders.iter().try_for_each(|folder| self.sync_name_in(*folder))?,
                 None => self.sync_all()?,
             }
-            self.renamed.synced(file.number, &new);
+            self.renamed.synced(own, &new);
         }
         self.table.set_base(file.number, self.backing.len(content));
         // What is there is durable, and it is not all that was written.

@@ -157,7 +157,7 @@ impl<B: Backing> Inner<B> {
         let new = self.table.name_added(number, to.0, to.1);
         let done = work();
         if done.is_ok() {
-            self.renamed.add(number, to.0);
+            self.renamed.add(self.table.own_of(number), to.0);
         }
         match (&done, from == to) {
             (_, true) => {}
@@ -181,7 +181,7 @@ impl<B: Backing> Inner<B> {
             })
         });
         // The kernel may fail to be told of a link that was made.
-        self.renamed.add(number, parent);
+        self.renamed.add(self.table.own_of(number), parent);
         linked
     }
 

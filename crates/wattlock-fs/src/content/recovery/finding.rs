@@ -34,7 +34,7 @@ fn refused((place, error): Missed) -> Error {
     if error.kind() == std::io::ErrorKind::Interrupted {
         return wattlock_door::Error::Interrupted.into();
     }
-    let path = String::from_utf8_lossy(&place.path);
+    let path = place.shown();
     let text = format!("it may be in {path}, which cannot be looked at: {error}");
     let what = "finding a file again that the journal has content of";
     Error::io(what, std::io::Error::new(error.kind(), text))
@@ -122,7 +122,7 @@ impl<S: Store> Shared<S> {
 
     /// Says what cannot be looked at in a volume that is only read.
     fn name_unseen(&self, place: &Place, error: &std::io::Error) {
-        let path = String::from_utf8_lossy(&place.path);
+        let path = place.shown();
         let why = "what the journal has of files there is not shown";
         lock(&self.lines).push(format!("{path}: cannot be looked at, {error}: {why}"));
     }
@@ -236,7 +236,7 @@ impl<S: Store> Shared<S> {
     /// Says which files have one id.
     fn name_copies(&self, places: &[&Place], there: Option<&Place>) {
         for place in places.iter().filter(|place| there.is_none_or(|there| there.inode != place.inode)) {
-            let path = String::from_utf8_lossy(&place.path);
+            let path = place.shown();
             let why = "is a copy of a file that the journal knows, left as it is";
             lock(&self.lines).push(format!("{path}: {why}"));
         }
@@ -343,7 +343,7 @@ impl<S: Store> Shared<S> {
             let before = self.moved.load(Ordering::SeqCst);
             let (mut failed, mut stopped, mut missed, mut moved) = (None, false, 0, false);
             let found = &mut |place: Place, file: std::io::Result<S::File>| {
-                let path = String::from_utf8_lossy(&place.path).into_owned();
+                let path = place.shown();
                 let opened = match file {
                     Ok(file) => {
                         let _epoch = read(&self.epoch);

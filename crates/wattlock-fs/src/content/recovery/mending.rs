@@ -68,7 +68,7 @@ impl<S: Store> Shared<S> {
         lost.overlay.cut(self.geometry.tail(len) + 1);
         let cut = open_end || lost.overlay.is_empty() && stored != self.geometry.stored_len(len);
         if cut {
-            let path = String::from_utf8_lossy(&lost.place.path);
+            let path = lost.place.shown();
             let line = format!("{path}: {len} bytes are shown; what followed had not been synced");
             lock(&self.lines).push(line);
         }
@@ -155,7 +155,7 @@ impl<S: Store> Shared<S> {
         self.writable(file, |file| {
             let mut lost = Lost::unknown(header.id, place.clone());
             if let Some(len) = self.mend(file, key, &mut lost, &Durable::of_nothing(), crypto)? {
-                let path = String::from_utf8_lossy(&place.path);
+                let path = place.shown();
                 let line = format!("{path}: kept {len} bytes; what followed had not been synced");
                 lock(&self.lines).push(line);
             }
@@ -183,7 +183,7 @@ impl<S: Store> Shared<S> {
             file.sync().map_err(failed)?;
             file.write_at(&bytes, 0).map_err(failed)?;
             file.sync().map_err(failed)?;
-            let path = String::from_utf8_lossy(&place.path);
+            let path = place.shown();
             lock(&self.lines).push(format!("{path}: kept 0 bytes; nothing of it had been synced"));
             Ok(())
         })
