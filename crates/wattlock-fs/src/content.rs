@@ -394,12 +394,12 @@ impl<S: Store> Contents<S> {
         }
     }
 
-    /// Whether the journal should be brought into place now: it is large, or nothing was written for a while.
+    /// Whether the journal should be brought into place now: it is large, or nothing was written for a while. Asked often:
+    /// what is kept is counted, and not looked at.
     pub fn wants_checkpoint(&self, idle: bool) -> bool {
         if self.shared.read_only {
             return false;
         }
-        self.shared.forget_removed();
         let (used, pinned) = (self.shared.journal.used(), read(&self.shared.kept).pinned.len());
         let files = lock(&self.shared.files).known.len();
         let some = used > 0 || pinned > 0 || self.shared.forgot.load(Ordering::SeqCst);
