@@ -3,21 +3,21 @@
 //! A [`Content`] is one file's: its length, its keys and its lock. Reads of one file run side by side, writes one
 //! after the other. A read or write of up to a MiB is one batch for the engines and one access to the backing file.
 //!
-//! What is done to a file is decided by [`ledger`], which does no I/O, and done by [`executor`], which decides nothing.
+//! What is done to a file is decided by `ledger`, which does no I/O, and done by `executor`, which decides nothing.
 //!
 //! Rules that keep what was acknowledged through SIGKILL and power cuts, and what they cannot be passed by:
 //! - J1: a slot with committed bytes is never overwritten before its replacement is durable in the journal
-//!   ([`journal::Durable`](crate::journal::Durable)).
-//! - J2: slots behind the committed end are written in place ([`ledger::InPlace`]). Before the first of them the journal
+//!   (`journal::Durable`).
+//! - J2: slots behind the committed end are written in place (`ledger::InPlace`). Before the first of them the journal
 //!   durably knows where that end is, unless the file is new: then its id, from a range that the journal knows, says that
 //!   nothing is committed. Slots that were cut are durably gone by then, if a sync has acknowledged something else: they
 //!   would open.
 //! - J3: a sync makes the file durable if anything was written in place, and the journal
-//!   ([`ledger::Request::Sync`], [`ledger::Request::Commit`]).
+//!   (`ledger::Request::Sync`, `ledger::Request::Commit`).
 //! - J4: a checkpoint copies replacements into place, syncs everything, and empties the journal
-//!   ([`ledger::Ledger::placing`]).
+//!   (`ledger::Ledger::placing`).
 //! - J5: recovery repeats that, and cuts what was never synced where its slots stop being whole
-//!   ([`ledger::recovering`]). It may crash and be repeated at any point.
+//!   (`ledger::recovering`). It may crash and be repeated at any point.
 //!
 //! Locks, in this order: files being made, the epoch (shared by everything that writes, exclusive for a checkpoint), a
 //! file's state, the table of files, the journal.
@@ -394,12 +394,12 @@ impl<S: Store> Contents<S> {
         }
     }
 
-    /// Whether the journal should be brought into place now: it is large, or nothing was written for a while.
+    /// Whether the journal should be brought into place now: it is large, or nothing was written for a while. Asked often:
+    /// what is kept is counted, and not looked at.
     pub fn wants_checkpoint(&self, idle: bool) -> bool {
         if self.shared.read_only {
             return false;
         }
-        self.shared.forget_removed();
         let (used, pinned) = (self.shared.journal.used(), read(&self.shared.kept).pinned.len());
         let files = lock(&self.shared.files).known.len();
         let some = used > 0 || pinned > 0 || self.shared.forgot.load(Ordering::SeqCst);

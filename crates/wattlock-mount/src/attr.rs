@@ -45,6 +45,11 @@ pub fn attributes(number: u64, size: u64, stat: &Stat) -> FileAttr {
     }
 }
 
+/// A time of the system's in FUSE's words.
+pub fn shown(at: &Timespec) -> SystemTime {
+    time(at.tv_sec, at.tv_nsec as u32)
+}
+
 fn time(seconds: i64, nanos: u32) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let base = if seconds >= 0 { UNIX_EPOCH.checked_add(whole) } else { UNIX_EPOCH.checked_sub(whole) };

@@ -79,6 +79,11 @@ fn is_own(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
 }
 
+/// Whether a process serves a mount, or gives its volume back: it need not have time to answer.
+pub fn is_served(mountpoint: &Path) -> bool {
+    path(mountpoint).is_ok_and(|path| UnixStream::connect(path).is_ok())
+}
+
 /// Asks a running mount. The answer's lines, or the refusal's line as the inner error.
 ///
 /// # Errors

@@ -232,8 +232,8 @@ fn is_dead(mountpoint: &Path) -> bool {
     rustix::fs::statvfs(mountpoint).is_err_and(|error| error == Errno::NOTCONN)
 }
 
-/// Serves until the mount is gone, or cut off. At a session's end fuser 0.18.0 unmounts whatever is mounted at the path by then, as its
-/// test of whether its own mount is there still is the wrong way round: it is kept from that.
+/// Serves until the mount is gone, or cut off. At a session's end fuser 0.18.0 unmounts whatever is mounted at the path by
+/// then, as its test of whether its own mount is there still is the wrong way round: it is kept from that.
 fn serve<B: Backing>(session: Session<Door<B>>) -> io::Result<()> {
     let mut served = session.spawn()?;
     let thread = std::mem::replace(&mut served.guard, std::thread::spawn(|| Ok(())));

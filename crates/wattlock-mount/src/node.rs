@@ -353,7 +353,9 @@ impl<B: Backing> Inner<B> {
         self.backing.with_times(inode(stat), &mut set)
     }
 
-    /// Gives a file the modification time again that the kernel has set, if what it had kept was written afterwards.
+    /// Gives a file the modification time again that the kernel has set, if what it had kept was written afterwards. Done
+    /// when it is closed, not at each sync: a file whose status is asked for has a finer time at its next write, and the
+    /// kernel, which takes no time from before that, then sets one for each write.
     pub fn set_time_again(&self, number: u64, file: BorrowedFd<'_>) {
         let Some(time) = self.table.time_of(number) else { return };
         let Ok(stat) = rustix::fs::fstat(file) else { return };

@@ -153,18 +153,7 @@ impl<S: Store> Shared<S> {
         Error::io("syncing the volume", error)
     }
 
-    /// Forgets what is kept of files whose last name is gone and that no opener has: their room is free at once.
-    pub(super) fn forget_removed(&self) {
-        let kept: Vec<Arc<Body<S::File>>> = {
-            let kept = read(&self.kept);
-            kept.pinned.values().chain(kept.lost.values()).cloned().collect()
-        };
-        for body in kept {
-            self.forget_if_removed(&body);
-        }
-    }
-
-    /// As [`Shared::forget_removed`], for one file.
+    /// Forgets what is kept of a file whose last name is gone and that no opener has: its room is free at once.
     pub(super) fn forget_if_removed(&self, body: &Arc<Body<S::File>>) {
         let inode = body.place.inode;
         if read(&self.kept).get(inode).is_none() || !body.is_removed() {

@@ -1,4 +1,4 @@
-//! A model for the plans of a [`Ledger`]: a disk, a journal and a content whose slots are numbers of versions instead of
+//! A model for the plans of a `Ledger`: a disk, a journal and a content whose slots are numbers of versions instead of
 //! bytes. Any operations are planned and carried out step by step. A disk may refuse a step, and power may be lost behind
 //! each; then what recovery plans is carried out, too, perhaps with a power cut in between.
 //!

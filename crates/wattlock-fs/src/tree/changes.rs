@@ -24,7 +24,8 @@ use crate::volume::NameMode;
 const NOTES: usize = 100;
 
 impl Tree {
-    /// Opens an existing file's backing file. A tree that is open for reading opens none for writing. A pipe in its place makes no caller wait; the caller looks at what it is.
+    /// Opens an existing file's backing file. A tree that is open for reading opens none for writing. A pipe in its place
+    /// makes no caller wait; the caller looks at what it is.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -336,7 +336,6 @@ impl<B: Backing> Inner<B> {
         // Before the content: what it is named meanwhile is not what was asked to be durable.
         let own = self.table.own_of(file.number);
         let new = self.renamed.of(own);
-        self.set_time_again(file.number, self.backing.file(content).as_fd());
         self.on_thread(|thread, _| self.backing.sync(content, thread))?;
         if let Some(new) = new {
             match &new.folders {

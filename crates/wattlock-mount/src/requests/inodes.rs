@@ -7,6 +7,7 @@ use fuser::{Errno as Refusal, FileAttr, INodeNo, ReplyXattr, Request};
 use rustix::fs::{FileType, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags};
 use rustix::io::Errno;
 
+use crate::attr::shown;
 use crate::attributes;
 use crate::backing::{Backing, Result};
 use crate::caller::Groups;
@@ -47,6 +48,12 @@ impl<B: Backing> Inner<B> {
                         self.table.timed(number, time);
                     }
                 })?;
+            }
+            if wanted.is_time_written() && !self.behaviour.shared && self.table.is_written(number) {
+                // The kernel has these times itself. Asking for a status behind a change makes the next change of the
+                // backing file one of a time of its own, and with it the next write of any file.
+                let attr = self.attr(number, &stat);
+                return Ok(FileAttr { mtime: shown(&times.last_modification), ..attr });
             }
             self.attr_of(number, thread)
         })
@@ -157,6 +164,15 @@ pub(super) struct Wanted {
     pub(super) size: Option<u64>,
     pub(super) times: Timestamps,
     pub(super) handle: Option<u64>,
+}
+
+impl Wanted {
+    /// Whether nothing but the modification time is to be set, to one that the kernel names.
+    fn is_time_written(&self) -> bool {
+        let others = [self.mode, self.uid, self.gid].iter().all(Option::is_none) && self.size.is_none();
+        let named = !matches!(self.times.last_modification.tv_nsec, UTIME_OMIT | UTIME_NOW);
+        others && named && self.times.last_access.tv_nsec == UTIME_OMIT
+    }
 }
 
 fn is_acl(name: &OsStr) -> bool {
