@@ -33,6 +33,7 @@ pub(crate) mod recovery;
 pub(crate) mod slots;
 mod state;
 mod syncing;
+mod turning;
 mod writing;
 
 use std::collections::{HashMap, HashSet};
@@ -47,6 +48,7 @@ use wattlock_door::Crypto;
 use crate::Error;
 use crate::format::Geometry;
 use crate::journal::Journal;
+use crate::names;
 use crate::store::{JOURNAL, Place, Store};
 use crate::volume::{NameMode, Volume};
 use crate::xaes::XaesKey;
@@ -112,6 +114,8 @@ struct Shared<S: Store> {
     store: S,
     geometry: Geometry,
     keys: Vec<(u32, XaesKey)>,
+    /// By which ids of copies go with their names.
+    copies: Key,
     journal: Journal<S::File>,
     /// Shared by the maker of a file, from before its backing file is there; exclusive for a checkpoint.
     creating: RwLock<()>,
@@ -156,6 +160,24 @@ struct Files {
     /// Ranges for new files, and how many ids of the last were given away.
     ranges: Vec<u64>,
     given: u64,
+    /// Files that got an id from a range, by device and inode number, and where they are.
+    made: HashMap<(u64, u64), Vec<u8>>,
+    /// Whose ids others are that were written to.
+    ids: HashMap<u64, (u64, u64)>,
+}
+
+impl Files {
+    fn is_reserved(&self, id: u64) -> bool {
+        self.ranges.iter().any(|start| id.wrapping_sub(*start) < RANGE)
+    }
+
+    /// Whether an id that this file has is another's: it is a copy then.
+    fn is_anothers(&mut self, id: u64, inode: (u64, u64)) -> bool {
+        match self.is_reserved(id) {
+            true => !self.made.contains_key(&inode),
+            false => *self.ids.entry(id).or_insert(inode) != inode,
+        }
+    }
 }
 
 /// As long as this lives no epoch ends: see [`Contents::before_create`].
@@ -461,6 +483,8 @@ struct Keys {
     geometry: Geometry,
     /// Of files' headers, by generation.
     files: Vec<(u32, XaesKey)>,
+    /// Of ids of copies.
+    copies: Key,
     /// Of the journal.
     journal: Vec<(u32, Key)>,
 }
@@ -475,7 +499,8 @@ impl Keys {
             journal.push((*generation, Key::symmetric(Algorithm::Secret, &secret[..])?));
         }
         let plain_names = volume.names == NameMode::Plain;
-        Ok(Keys { plain_names, geometry, files, journal })
+        let copies = names::lasting(volume, "copies", crypto)?;
+        Ok(Keys { plain_names, geometry, files, copies, journal })
     }
 }
 
@@ -485,6 +510,7 @@ impl<S: Store> Shared<S> {
             store,
             geometry: keys.geometry,
             keys: keys.files,
+            copies: keys.copies,
             plain_names: keys.plain_names,
             started: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             journal,

@@ -104,7 +104,7 @@ impl<S: Store> Shared<S> {
             }
             if state.ledger.is_replaced() {
                 let steps = state.ledger.placing(&durable);
-                self.place(&state.file, &body.key, &steps, &durable, crypto)?;
+                self.place(&state.file, &state.sealer.key, &steps, &durable, crypto)?;
                 state.ledger.placed();
             }
         }
@@ -162,9 +162,11 @@ impl<S: Store> Shared<S> {
         // No opener comes meanwhile.
         let open = write(&self.open);
         if open.get(&inode).is_none_or(|content| content.strong_count() == 0) {
-            if body.state().ledger.is_replaced() {
-                lock(&self.files).forgotten.insert((body.id, inode));
+            let state = body.state();
+            if state.ledger.is_replaced() {
+                lock(&self.files).forgotten.insert((state.known_id, inode));
             }
+            drop(state);
             let forgotten = write(&self.kept).forget(inode);
             drop(open);
             drop(forgotten);

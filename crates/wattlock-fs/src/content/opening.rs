@@ -10,8 +10,8 @@ use zeroize::Zeroizing;
 
 use super::ledger::{Ledger, Over};
 use super::slots::{self, FileKey, Writer};
-use super::state::Body;
-use super::{Content, Open, RANGE, SOUND_MAX, Shared};
+use super::state::{Body, Sealer};
+use super::{Content, Open, SOUND_MAX, Shared};
 use crate::Error;
 use crate::format::{HEADER_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
 use crate::store::{File, Place, Store};
@@ -91,6 +91,9 @@ impl<S: Store> Shared<S> {
             None => (self.outside_ranges()?, false),
         };
         let (key, first) = self.empty_file(id, crypto)?;
+        if reserved {
+            lock(&self.files).made.insert(place.inode, place.path.clone());
+        }
         let write = |file: &S::File| {
             let failed = |error| Error::io("writing a header", error);
             if anew {
@@ -109,7 +112,9 @@ impl<S: Store> Shared<S> {
                 write(&file)?;
             }
             let ledger = Ledger::created(self.geometry, reserved, first.len() as u64);
-            Ok(Body::new(place, id, key, file, ledger))
+            let body = Body::new(place, Sealer::new(id, key), file, ledger);
+            body.state_mut().own_key = true;
+            Ok(body)
         })
     }
 
@@ -133,11 +138,11 @@ impl<S: Store> Shared<S> {
                 lock(&self.lines).push(format!("{path}: 0 bytes are shown; nothing of it had been synced"));
             }
             let ledger = Ledger::read_over(self.geometry, physical, false, over);
-            return self.remember(place.inode, file, |file| Ok(Body::new(place, 0, key, file, ledger)));
+            return self
+                .remember(place.inode, file, |file| Ok(Body::new(place, Sealer::new(0, key), file, ledger)));
         }
-        let header = Header::parse(&bytes[..got])?;
-        let key = FileKey::new(&*self.open_header(&header, crypto)?, crypto)?;
-        let sparse = header.flags & SPARSE != 0;
+        let mut header = Header::parse(&bytes[..got])?;
+        let mut key = FileKey::new(&*self.open_header(&header, crypto)?, crypto)?;
         let known = read(&self.over)
             .get(&place.inode)
             .filter(|(id, _)| *id == header.id)
@@ -158,10 +163,15 @@ impl<S: Store> Shared<S> {
                 Over { len, ..Over::default() }
             }
         };
-        let sparse = sparse || over.header.is_some();
+        if let Some(at) = over.header {
+            (header, key) = self.journaled_header(at, crypto)?;
+        }
+        let sparse = header.flags & SPARSE != 0;
         let ledger = Ledger::read_over(self.geometry, physical, sparse, over);
         lock(&self.sound).insert(place.inode);
-        self.remember(place.inode, file, |file| Ok(Body::new(place, header.id, key, file, ledger)))
+        self.remember(place.inode, file, |file| {
+            Ok(Body::new(place, Sealer::new(header.id, key), file, ledger))
+        })
     }
 
     /// See [`Contents::open`]. The caller holds the epoch.
@@ -202,7 +212,7 @@ impl<S: Store> Shared<S> {
                 .ok_or_else(|| Error::Damaged("the end of the file is missing".into()))?;
             let files = lock(&shared.files);
             let known = files.known.get(&(header.id, place.inode)).copied();
-            let reserved = files.ranges.iter().any(|start| header.id.wrapping_sub(*start) < RANGE);
+            let reserved = files.is_reserved(header.id);
             let files_forgot = files.forgotten.contains(&(header.id, place.inode));
             drop(files);
             if files_forgot && file.is_removed() {
@@ -211,7 +221,7 @@ impl<S: Store> Shared<S> {
             }
             let was = (len, stored, header.flags & SPARSE != 0);
             let ledger = Ledger::opened(shared.geometry, was, known, reserved);
-            Ok(Body::new(place, header.id, key, file, ledger))
+            Ok(Body::new(place, Sealer::new(header.id, key), file, ledger))
         })
     }
 

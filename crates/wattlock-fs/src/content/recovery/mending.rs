@@ -34,6 +34,39 @@ impl<S: Store> Shared<S> {
         }
     }
 
+    /// The same of a file that the journal names. If the journal has a header of it, that one says what opens the file: a
+    /// recovery that was interrupted may have brought it into place, and its id may be another. Returns the id in place, too.
+    pub(super) fn header_of_lost(
+        &self,
+        file: &S::File,
+        lost: &Lost,
+        crypto: &mut impl Crypto,
+    ) -> Result<Option<(u64, Header, FileKey)>, Error> {
+        let in_place = self.header_of(file, lost.id, crypto)?;
+        let Some(at) = lost.header else {
+            return Ok(in_place.map(|(header, key)| (header.id, header, key)));
+        };
+        let (header, key) = self.journaled_header(at, crypto)?;
+        let in_place = match in_place {
+            None => self.header_of(file, header.id, crypto)?,
+            there => there,
+        };
+        Ok(in_place.map(|(there, _)| (there.id, header, key)))
+    }
+
+    /// A header that the journal has, and its key.
+    pub(in crate::content) fn journaled_header(
+        &self,
+        at: u64,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Header, FileKey), Error> {
+        let mut bytes = [0; HEADER_LEN];
+        self.journal.read(&mut bytes, at)?;
+        let header = Header::parse(&bytes)?;
+        let key = FileKey::new(&*self.open_header(&header, crypto)?, crypto)?;
+        Ok((header, key))
+    }
+
     /// Brings a file's slots into place, and cuts it where what was never synced stops being whole. Returns its length
     /// if it was cut.
     pub(super) fn mend(
