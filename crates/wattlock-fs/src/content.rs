@@ -26,6 +26,7 @@ mod epoch;
 mod executor;
 mod holes;
 pub(crate) mod ledger;
+mod made;
 mod opening;
 pub(crate) mod overlay;
 mod reading;
@@ -46,13 +47,14 @@ use wattlock_core::{Algorithm, Key};
 use wattlock_door::Crypto;
 
 use crate::Error;
-use crate::format::Geometry;
-use crate::journal::Journal;
+use crate::format::{Geometry, HEADER_LEN, Header};
+use crate::journal::{Found, Journal};
 use crate::names;
-use crate::store::{JOURNAL, Place, Store};
+use crate::store::{File as _, JOURNAL, Place, Store};
 use crate::volume::{NameMode, Volume};
 use crate::xaes::XaesKey;
 use ledger::Over;
+use made::Made;
 use opening::purpose;
 use state::{Body, State};
 
@@ -113,7 +115,7 @@ impl<F> Kept<F> {
 struct Shared<S: Store> {
     store: S,
     geometry: Geometry,
-    keys: Vec<(u32, XaesKey)>,
+    keys: RwLock<Vec<(u32, XaesKey)>>,
     /// By which ids of copies go with their names.
     copies: Key,
     journal: Journal<S::File>,
@@ -124,6 +126,7 @@ struct Shared<S: Store> {
     open: RwLock<Open<S>>,
     kept: RwLock<Kept<S::File>>,
     files: Mutex<Files>,
+    made: Mutex<Made>,
     /// First ids of ranges of epochs that did not end well: files with such an id are looked through when opened.
     unclean: RwLock<Vec<u64>>,
     /// Held while a file may be mended, so that it is mended once.
@@ -137,6 +140,8 @@ struct Shared<S: Store> {
     /// Renames going on that may hide a torn file from a thread that looks for it, and how many there were.
     moving: AtomicU64,
     moved: AtomicU64,
+    /// They are counted although nothing is torn.
+    counting: AtomicBool,
     /// Nothing is written: what the journal has is read over the files.
     read_only: bool,
     /// Names are in clear: any name may be an entry's.
@@ -160,8 +165,6 @@ struct Files {
     /// Ranges for new files, and how many ids of the last were given away.
     ranges: Vec<u64>,
     given: u64,
-    /// Files that got an id from a range, by device and inode number, and where they are.
-    made: HashMap<(u64, u64), Vec<u8>>,
     /// Whose ids others are that were written to.
     ids: HashMap<u64, (u64, u64)>,
 }
@@ -173,10 +176,7 @@ impl Files {
 
     /// Whether an id that this file has is another's: it is a copy then.
     fn is_anothers(&mut self, id: u64, inode: (u64, u64)) -> bool {
-        match self.is_reserved(id) {
-            true => !self.made.contains_key(&inode),
-            false => *self.ids.entry(id).or_insert(inode) != inode,
-        }
+        *self.ids.entry(id).or_insert(inode) != inode
     }
 }
 
@@ -184,6 +184,35 @@ impl Files {
 pub struct Creating<'a> {
     _no_checkpoint: RwLockReadGuard<'a, ()>,
 }
+
+/// How old a journal is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Age {
+    /// Random, for the life of the journal: only epochs of one origin can be compared.
+    pub origin: [u8; 8],
+    /// Grows by every checkpoint; 0 if there is no journal.
+    pub epoch: u64,
+    /// It has records, which change files.
+    pub repeats: bool,
+}
+
+impl Age {
+    /// Accepts a journal, whatever its age, and goes on with it: what a [`Judge`] is where nothing is known.
+    ///
+    /// # Errors
+    /// None.
+    pub fn go_on(&self) -> Result<Option<([u8; 8], u64)>, Error> {
+        Ok(Some((self.origin, self.epoch)))
+    }
+
+    fn of<F: crate::store::File>(journal: &Journal<F>, found: &Found) -> Age {
+        let (origin, epoch) = journal.age();
+        Age { origin, epoch, repeats: !found.records.is_empty() }
+    }
+}
+
+/// Whether a journal of this age is accepted, and as which origin and from which epoch it goes on: `None` is a new origin.
+pub type Judge<'a> = &'a mut dyn FnMut(&Age) -> Result<Option<([u8; 8], u64)>, Error>;
 
 /// What starting found of an earlier run that did not end well.
 #[derive(Debug, Default)]
@@ -215,9 +244,24 @@ impl<S: Store> Contents<S> {
         stop: &dyn Fn() -> bool,
         crypto: &mut impl Crypto,
     ) -> Result<(Contents<S>, Recovered), Error> {
+        Contents::start_judged(store, volume, stop, &mut Age::go_on, crypto)
+    }
+
+    /// As [`Contents::start_until`], if `judge` accepts the journal: before anything is written.
+    ///
+    /// # Errors
+    /// As [`Contents::start_until`]; those of `judge`.
+    pub fn start_judged(
+        store: S,
+        volume: &Volume,
+        stop: &dyn Fn() -> bool,
+        judge: Judge<'_>,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Contents<S>, Recovered), Error> {
         let file = store.journal().map_err(journal_refused)?;
         let mut keys = Keys::new(volume, crypto)?;
         let (journal, found) = Journal::open(file, std::mem::take(&mut keys.journal), stop, crypto)?;
+        journal.go_on_as(judge(&Age::of(&journal, &found))?)?;
         let shared = Shared::new(store, keys, journal, false);
         let lines = shared.recover(found, stop, crypto)?;
         Ok((Contents { shared }, Recovered { lines }))
@@ -236,15 +280,36 @@ impl<S: Store> Contents<S> {
         stop: &dyn Fn() -> bool,
         crypto: &mut impl Crypto,
     ) -> Result<(Contents<S>, Recovered), Error> {
+        Contents::start_to_read_judged(store, volume, stop, &mut Age::go_on, crypto)
+    }
+
+    /// As [`Contents::start_to_read`], if `judge` accepts the journal.
+    ///
+    /// # Errors
+    /// As [`Contents::start_to_read`]; those of `judge`.
+    pub fn start_to_read_judged(
+        store: S,
+        volume: &Volume,
+        stop: &dyn Fn() -> bool,
+        judge: Judge<'_>,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Contents<S>, Recovered), Error> {
         let file = store.journal_to_read().map_err(journal_refused)?;
         let mut keys = Keys::new(volume, crypto)?;
         let (journal, found) = match file {
             Some(file) => Journal::open(file, std::mem::take(&mut keys.journal), stop, crypto)?,
             None => Journal::none()?,
         };
+        judge(&Age::of(&journal, &found))?;
         let shared = Shared::new(store, keys, journal, true);
         let lines = shared.read_over(found, stop, crypto)?;
         Ok((Contents { shared }, Recovered { lines }))
+    }
+
+    /// How old the journal is now.
+    pub fn age(&self) -> Age {
+        let (origin, epoch) = self.shared.journal.age();
+        Age { origin, epoch, repeats: false }
     }
 
     /// Whether it was opened for reading ([`Contents::start_to_read`]).
@@ -374,7 +439,8 @@ impl<S: Store> Contents<S> {
                 lock(&shared.sound).contains(&inode) || shared.known_len(inode).is_some()
             })
         };
-        if !self.may_be_torn() || inodes.iter().all(mended) {
+        let counting = shared.counting.load(Ordering::SeqCst);
+        if !counting && (!self.may_be_torn() || inodes.iter().all(mended)) {
             return work();
         }
         shared.moving.fetch_add(1, Ordering::SeqCst);
@@ -416,6 +482,12 @@ impl<S: Store> Contents<S> {
         }
     }
 
+    /// As [`Contents::removed`], of the last name.
+    pub fn removed_wholly(&self, inode: (u64, u64)) {
+        lock(&self.shared.made).remove(inode);
+        self.removed(inode);
+    }
+
     /// Whether the journal should be brought into place now: it is large, or nothing was written for a while. Asked often:
     /// what is kept is counted, and not looked at.
     pub fn wants_checkpoint(&self, idle: bool) -> bool {
@@ -436,9 +508,97 @@ impl<S: Store> Contents<S> {
         self.shared.checkpoint(crypto)
     }
 
+    /// Whether [`Contents::moved`] is to be told of names that change.
+    pub fn follows_moves(&self) -> bool {
+        !lock(&self.shared.made).is_empty()
+    }
+
+    /// A file, or a folder, has another name: paths below the volume's folder, as they are stored.
+    pub fn moved(&self, inode: (u64, u64), is_folder: bool, from: &[u8], to: &[u8]) {
+        let mut made = lock(&self.shared.made);
+        if is_folder { made.folder_moved(from, to) } else { made.moved(inode, to) }
+    }
+
+    /// The last checkpoint of a run that ends well. Files that it made get ids outside the ranges of their epochs, so that
+    /// an older journal that somebody puts back has no power over them. It costs each of them its time of change.
+    ///
+    /// # Errors
+    /// As [`Contents::checkpoint`].
+    pub fn end(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
+        self.shared.checkpoint(crypto)?;
+        self.shared.leave_ranges(crypto)
+    }
+
     /// Lines for the log that came up since the last call: files that were cut when they were opened.
     pub fn take_lines(&self) -> Vec<String> {
         std::mem::take(&mut lock(&self.shared.lines))
+    }
+
+    /// Takes over the volume keys of `volume`: the same volume after [`Volume::add_generation`], or after old ones were
+    /// removed. Nothing that is being made has another key when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]; nothing has changed.
+    pub fn rekey(&self, volume: &Volume, crypto: &mut impl Crypto) -> Result<(), Error> {
+        let (shared, keys) = (&self.shared, Keys::new(volume, crypto)?);
+        let _creating = write(&shared.creating);
+        let _epoch = write(&shared.epoch);
+        *write(&shared.keys) = keys.files;
+        shared.journal.rekey(keys.journal);
+        Ok(())
+    }
+
+    /// Seals a file's header under the newest key, while the volume is in use; `named` says whether its name opens. Says
+    /// whether it had to.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`] for a header that does not open.
+    pub fn reseal(
+        &self,
+        file: &S::File,
+        inode: (u64, u64),
+        named: bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<bool, Error> {
+        let shared = &self.shared;
+        let _creating = write(&shared.creating);
+        let _epoch = write(&shared.epoch);
+        let body = shared.known_body(inode);
+        if body.as_ref().is_some_and(|body| body.state().ledger.has_header()) {
+            // One of the journal would take its place later.
+            shared.bring_into_place(crypto)?;
+        }
+        let _state = body.as_ref().map(|body| body.state_mut());
+        let mut bytes = [0; HEADER_LEN];
+        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
+        let header = match Header::parse(&bytes[..got]) {
+            // A stranger's file keeps no volume key in use.
+            Err(_) if !named => return Ok(false),
+            parsed => parsed?,
+        };
+        if read(&shared.keys).last().is_some_and(|(newest, _)| *newest == header.generation) {
+            return Ok(false);
+        }
+        let secret = shared.open_header(&header, crypto)?;
+        let header = shared.seal_header(header.id, header.flags, &secret, crypto)?;
+        shared.write_header(file, &header)?;
+        Ok(true)
+    }
+
+    /// Has [`Contents::while_moving`] count, from now on or no longer.
+    pub fn count_moves(&self, count: bool) {
+        self.shared.counting.store(count, Ordering::SeqCst);
+    }
+
+    /// How many names have moved, if none does just now.
+    pub fn moves(&self) -> Option<u64> {
+        let moved = self.shared.moved.load(Ordering::SeqCst);
+        (self.shared.moving.load(Ordering::SeqCst) == 0).then_some(moved)
+    }
+
+    /// Whether [`Contents::while_moving`] has anything to do.
+    pub fn counts_moves(&self) -> bool {
+        self.may_be_torn() || self.shared.counting.load(Ordering::SeqCst)
     }
 
     /// Empties the journal and seals both of its heads under the volume's newest key, after which no older key opens
@@ -509,7 +669,7 @@ impl<S: Store> Shared<S> {
         Arc::new(Shared {
             store,
             geometry: keys.geometry,
-            keys: keys.files,
+            keys: RwLock::new(keys.files),
             copies: keys.copies,
             plain_names: keys.plain_names,
             started: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
@@ -519,6 +679,7 @@ impl<S: Store> Shared<S> {
             open: RwLock::default(),
             kept: RwLock::new(Kept { pinned: HashMap::new(), lost: HashMap::new() }),
             files: Mutex::default(),
+            made: Mutex::default(),
             unclean: RwLock::default(),
             mending: Mutex::default(),
             sound: Mutex::default(),
@@ -526,6 +687,7 @@ impl<S: Store> Shared<S> {
             forgot: AtomicBool::new(false),
             moving: AtomicU64::new(0),
             moved: AtomicU64::new(0),
+            counting: AtomicBool::new(false),
             read_only,
             over: RwLock::default(),
             lines: Mutex::default(),

@@ -149,6 +149,14 @@ impl Tree {
         Tree::without_record(path, volume, true, crypto)?.opened(crypto)
     }
 
+    /// Its own folder, once more.
+    ///
+    /// # Errors
+    /// As [`Tree::open`].
+    pub fn root(&self, crypto: &mut impl Crypto) -> Result<Folder, Error> {
+        self.keyed(self.root.try_clone().map_err(failed_io)?, crypto)
+    }
+
     /// The tree, and its own folder with its key.
     fn opened(self, crypto: &mut impl Crypto) -> Result<(Tree, Folder), Error> {
         let root = self.root.try_clone().map_err(failed_io)?;

@@ -155,11 +155,54 @@ pub trait Backing: Send + Sync + 'static {
         flags: RenameFlags,
     ) -> Result<()>;
 
+    /// Whether [`Backing::moved`] is to be called.
+    fn follows_moves(&self) -> bool {
+        false
+    }
+
+    /// A file, or a folder, has another name, or one more: paths below the backing folder.
+    fn moved(&self, _inode: (u64, u64), _is_folder: bool, _from: &OsStr, _to: &OsStr) {}
+
     /// Removes an entry; an empty folder with `folder_itself`.
     ///
     /// # Errors
     /// [`Error::Io`].
     fn remove(&self, folder: &Self::Folder, entry: &Entry, folder_itself: bool) -> Result<()>;
+
+    /// Comes before a content is written that was opened by this name: one that the storage may have made of another file
+    /// gets a key of its own.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    fn own(
+        &self,
+        _content: &Self::Content,
+        _folder: &Self::Folder,
+        _entry: &Entry,
+        _thread: &mut Self::Thread,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether [`Backing::own`] was called.
+    fn is_own(&self, _content: &Self::Content) -> bool {
+        true
+    }
+
+    /// Seals everything under the volume key of this generation and forgets the older ones. Returns how many headers and
+    /// records have it.
+    ///
+    /// # Errors
+    /// Why older keys are still needed, in one line.
+    fn rotate(
+        &self,
+        _generation: u32,
+        _key: &[u8; 32],
+        _stop: &dyn Fn() -> bool,
+        _thread: &mut Self::Thread,
+    ) -> std::result::Result<u64, String> {
+        Err("nothing is sealed there".to_owned())
+    }
 
     /// The content of an inode that is open or that is kept without an opener: what the journal has of a file stays as
     /// long as this lives, although its last name goes.
@@ -369,6 +412,14 @@ pub trait Backing: Send + Sync + 'static {
     /// # Errors
     /// [`Error::Io`].
     fn checkpoint(&self, thread: &mut Self::Thread) -> Result<()>;
+
+    /// The last checkpoint of a mount that ends well.
+    ///
+    /// # Errors
+    /// As [`Backing::checkpoint`].
+    fn end(&self, thread: &mut Self::Thread) -> Result<()> {
+        self.checkpoint(thread)
+    }
 
     /// Lines about engines and policy for the reader of the mount's state.
     fn engines(&self) -> Vec<String>;

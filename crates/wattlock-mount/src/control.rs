@@ -8,11 +8,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::sockopt::socket_peercred;
+use wattlock_fs::volume::unhex;
+use zeroize::Zeroizing;
 
 use crate::backing::Backing;
 use crate::door::Inner;
@@ -89,13 +92,34 @@ pub fn is_served(mountpoint: &Path) -> bool {
 /// # Errors
 /// Nobody answers there.
 pub fn ask(mountpoint: &Path, request: &str) -> io::Result<Result<Vec<String>, String>> {
+    ask_until(mountpoint, request, PATIENCE, &|| true)
+}
+
+/// As [`ask`], of a request that takes its time: until `stop` says so.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_until(
+    mountpoint: &Path,
+    request: &str,
+    patience: Duration,
+    stop: &dyn Fn() -> bool,
+) -> io::Result<Answer> {
     let mut stream = UnixStream::connect(path(mountpoint)?)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(request.as_bytes())?;
     stream.write_all(b"\n")?;
-    let mut lines = BufReader::new(stream).lines();
-    let first = lines.next().ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))??;
+    let (mut reader, mut first) = (BufReader::new(stream), String::new());
+    loop {
+        match reader.read_line(&mut first) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && !stop() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let (first, lines) = (first.trim_end_matches('\n'), reader.lines());
     if let Some(refusal) = first.strip_prefix("error ") {
         return Ok(Err(refusal.to_owned()));
     }
@@ -145,7 +169,7 @@ pub(crate) fn listen<B: Backing>(mountpoint: &Path, source: &str, inner: &Arc<In
                 }
                 let about = || about(&mountpoint, &source, since, &inner);
                 // A peer that is gone needs no answer.
-                let _ = answer(&stream, about, &inner);
+                let _ = answer(stream, about, &inner);
             }
         })?;
         Ok((path, own))
@@ -153,15 +177,19 @@ pub(crate) fn listen<B: Backing>(mountpoint: &Path, source: &str, inner: &Arc<In
     Listening(started.ok())
 }
 
+/// What a request is answered with: lines, or why it is refused.
+type Answer = Result<Vec<String>, String>;
+
 fn answer<B: Backing>(
-    stream: &UnixStream,
+    mut stream: UnixStream,
     about: impl FnOnce() -> Vec<String>,
-    inner: &Inner<B>,
+    inner: &Arc<Inner<B>>,
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut request = String::new();
-    BufReader::new(stream.take(LONGEST)).read_line(&mut request)?;
+    // It may have a key.
+    let mut request = Zeroizing::new(String::new());
+    BufReader::new((&stream).take(LONGEST)).read_line(&mut request)?;
     let mut words = request.split_whitespace();
     let answer = match words.next() {
         Some("status") => Ok(about()),
@@ -169,15 +197,37 @@ fn answer<B: Backing>(
             let settings: Vec<String> = words.map(str::to_owned).collect();
             inner.backing.set(&settings).map(|()| Vec::new())
         }
+        // Takes as long as there are files: others are answered meanwhile.
+        Some("rotate") => {
+            let (inner, request) = (inner.clone(), request.clone());
+            let work = move || {
+                let _ = write_answer(&mut stream, rotate(&inner, &request));
+            };
+            return std::thread::Builder::new().name("wattlock-rotate".to_owned()).spawn(work).map(drop);
+        }
         _ => Err("unknown request".to_owned()),
     };
+    write_answer(&mut stream, answer)
+}
+
+/// Carries out `rotate GENERATION KEY`.
+fn rotate<B: Backing>(inner: &Inner<B>, request: &str) -> Answer {
+    let mut words = request.split_whitespace().skip(1);
+    let generation = words.next().and_then(|word| word.parse().ok());
+    let key = words.next().and_then(unhex::<32>);
+    let (Some(generation), Some(key)) = (generation, key) else { return Err("no key".to_owned()) };
+    let stop = || inner.ended.load(Ordering::SeqCst);
+    let done = inner.on_thread(|thread, _| inner.backing.rotate(generation, &key, &stop, thread));
+    done.map(|sealed| vec![sealed.to_string()])
+}
+
+fn write_answer(stream: &mut UnixStream, answer: Answer) -> io::Result<()> {
     let text = match answer {
         Ok(lines) => {
             std::iter::once("ok").chain(lines.iter().map(String::as_str)).collect::<Vec<_>>().join("\n")
         }
         Err(refusal) => format!("error {}", refusal.replace('\n', " ")),
     };
-    let mut stream = stream;
     stream.write_all(text.as_bytes())?;
     stream.write_all(b"\n")
 }

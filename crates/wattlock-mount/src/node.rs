@@ -372,7 +372,7 @@ impl<B: Backing> Inner<B> {
     pub fn open(&self, number: u64, write: bool, thread: &mut B::Thread) -> Result<Arc<Opened<B::Content>>> {
         self.settled(|| {
             if let Some(opened) = self.table.reopen(number) {
-                if opened.writable || !write {
+                if !write || opened.writable && self.backing.is_own(&opened.content) {
                     return Ok(opened);
                 }
                 self.table.closed(number);
@@ -438,6 +438,9 @@ impl<B: Backing> Inner<B> {
             }
             false => self.backing.open_content(file, place, thread)?,
         };
+        if let (true, Spot::Named(dir, entry)) = (write, &spot) {
+            self.backing.own(&content, &dir.folder, entry, thread)?;
+        }
         let opened = Arc::new(Opened { content, writable });
         Ok(self.table.opened(number, opened, false))
     }

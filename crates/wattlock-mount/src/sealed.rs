@@ -4,9 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use rustix::io::Errno;
@@ -15,8 +16,9 @@ use wattlock::{Dispatcher, Runtime};
 use wattlock_core::Kind;
 use wattlock_core::recent::Mark;
 use wattlock_fs::Error;
-use wattlock_fs::content::{Content, Contents, Creating};
+use wattlock_fs::content::{Age, Content, Contents, Creating, Judge};
 use wattlock_fs::names::target_len;
+use wattlock_fs::rotate::rotate_with;
 use wattlock_fs::store::{FolderStore, Place};
 use wattlock_fs::tree::{Entry, Folder, Listed, Tree};
 use wattlock_fs::volume::Volume;
@@ -25,6 +27,10 @@ use crate::attributes;
 use crate::backing::{Backing, Result};
 use crate::counters::by_size;
 use wattlock_core::sync::lock;
+use zeroize::Zeroizing;
+
+/// How often a rotation looks at everything before it gives up.
+const PASSES: usize = 16;
 
 /// How a mount's engines are chosen, and how that is told.
 pub trait Engines: Send + Sync + 'static {
@@ -47,19 +53,31 @@ pub struct Sealed {
     runtime: Runtime,
     done: Done,
     longest: u64,
+    /// The volume, with the keys that are in force.
+    volume: Mutex<Volume>,
+    shared: AtomicBool,
+    last: Arc<OnceLock<Age>>,
 }
 
-/// The inode of a regular file that a name means now.
-fn file_at((folder, entry): (&Folder, &Entry)) -> Option<(u64, u64)> {
+/// The inode of a regular file that a name means now, and how many names it has.
+fn file_at((folder, entry): (&Folder, &Entry)) -> Option<((u64, u64), u64)> {
     let stat = rustix::fs::statat(folder.fd(), &*entry.stored, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    file.then_some((stat.st_dev, stat.st_ino))
+    file.then_some(((stat.st_dev, stat.st_ino), stat.st_nlink))
 }
 
 /// A file's content, and when it was written to.
 pub struct SealedContent {
     content: Arc<Content<FolderStore>>,
     writes: Mark,
+    /// No storage has made it of another file.
+    own: AtomicBool,
+}
+
+impl SealedContent {
+    fn new(content: Arc<Content<FolderStore>>) -> SealedContent {
+        SealedContent { content, writes: Mark::default(), own: AtomicBool::new(false) }
+    }
 }
 
 impl Sealed {
@@ -74,15 +92,15 @@ impl Sealed {
         volume: &Volume,
         (runtime, engines): (Runtime, Box<dyn Engines>),
         read_only: bool,
-        stop: &dyn Fn() -> bool,
+        (stop, judge): (&dyn Fn() -> bool, Judge<'_>),
     ) -> Result<(Sealed, Vec<String>)> {
         let mut dispatcher = runtime.dispatcher();
         let store =
             FolderStore::open(path).map_err(|error| Error::io("opening the volume's folder", error))?;
         // First: it takes the lock.
         let started = match read_only {
-            true => Contents::start_to_read(store, volume, stop, &mut dispatcher),
-            false => Contents::start_until(store, volume, stop, &mut dispatcher),
+            true => Contents::start_to_read_judged(store, volume, stop, judge, &mut dispatcher),
+            false => Contents::start_judged(store, volume, stop, judge, &mut dispatcher),
         };
         let (contents, recovered) = started.map_err(|error| match error.errno() {
             errno if errno == Errno::WOULDBLOCK.raw_os_error() => Error::InUse,
@@ -97,7 +115,9 @@ impl Sealed {
         // What a file may grow to is found by growing one; nothing grows where nothing is written.
         let longest = if read_only { i64::MAX as u64 } else { longest_file(path) };
         let longest = contents.len_of((0, 0), longest);
-        let sealed = Sealed { tree, root, contents, engines, runtime, done, longest };
+        let (volume, last) = (Mutex::new(volume.clone()), Arc::default());
+        let shared = AtomicBool::new(false);
+        let sealed = Sealed { tree, root, contents, engines, runtime, done, longest, volume, shared, last };
         Ok((sealed, recovered.lines))
     }
 
@@ -132,12 +152,67 @@ impl Sealed {
         }
     }
 
+    /// How old the journal is now.
+    pub fn age(&self) -> Age {
+        self.contents.age()
+    }
+
+    /// How old the journal was when the mount ended, once it has.
+    pub fn last_age(&self) -> Arc<OnceLock<Age>> {
+        self.last.clone()
+    }
+
+    /// Seals everything under the volume's newest key, again until a pass finds nothing to seal while no name moved.
+    fn seal_anew(
+        &self,
+        stop: &dyn Fn() -> bool,
+        thread: &mut Dispatcher,
+    ) -> std::result::Result<u64, String> {
+        let said = |error: Error| error.to_string();
+        self.contents.checkpoint(thread).map_err(said)?;
+        for _ in 0..PASSES {
+            let before = self.contents.moves();
+            let root = self.tree.root(thread).map_err(said)?;
+            let mut reseal = |file: &File, named: bool, thread: &mut Dispatcher| {
+                let meta = file.metadata().map_err(|error| Error::io("looking at a file", error))?;
+                self.contents.reseal(file, (meta.dev(), meta.ino()), named, thread)
+            };
+            let rotated = rotate_with(&self.tree, root, &mut reseal, stop, thread).map_err(said)?;
+            if stop() {
+                return Err("interrupted".to_owned());
+            }
+            // What was removed meanwhile needs no key.
+            let gone = |line: &String| line.ends_with("No such file or directory (os error 2)");
+            if let Some(line) = rotated.failed.iter().find(|line| !gone(line)) {
+                let count = rotated.failed.len();
+                return Err(format!(
+                    "{count} headers or records keep the old key, and so does the volume: {line}"
+                ));
+            }
+            if rotated.sealed == 0 && before.is_some() && before == self.contents.moves() {
+                return Ok(rotated.skipped);
+            }
+        }
+        Err("names kept moving, so the old key stays in the volume: rotate again at a quieter time"
+            .to_owned())
+    }
+
+    /// A file had so many names, and has one less.
+    fn name_gone(&self, file: Option<((u64, u64), u64)>) {
+        match file {
+            Some((inode, 1)) => self.contents.removed_wholly(inode),
+            Some((inode, _)) => self.contents.removed(inode),
+            None => {}
+        }
+    }
+
     /// Does something that gives entries other names: a thread that looks for what a crash left torn hears of it.
     fn while_moving<T>(&self, entries: &[(&Folder, &Entry)], work: impl FnOnce() -> T) -> T {
-        if !self.contents.may_be_torn() {
+        if !self.contents.counts_moves() {
             return work();
         }
-        let inodes: Vec<_> = entries.iter().copied().map(file_at).collect();
+        let inode = |entry| file_at(entry).map(|(inode, _)| inode);
+        let inodes: Vec<_> = entries.iter().copied().map(inode).collect();
         self.contents.while_moving(&inodes, work)
     }
 }
@@ -286,19 +361,89 @@ impl Backing for Sealed {
         // Known by its name only until then.
         let replaced = if flags.contains(RenameFlags::EXCHANGE) { None } else { file_at(to) };
         self.while_moving(moved, || self.tree.rename(from, to, flags))?;
-        replaced.into_iter().for_each(|inode| self.contents.removed(inode));
+        self.name_gone(replaced);
         Ok(())
     }
 
+    fn own(
+        &self,
+        file: &SealedContent,
+        folder: &Folder,
+        entry: &Entry,
+        thread: &mut Dispatcher,
+    ) -> Result<()> {
+        if entry.sidecar.is_none() && self.tree.may_be_copy(folder, &entry.stored, thread)? {
+            file.content.own_copy(entry.stored.as_bytes(), thread)?;
+        }
+        file.own.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn is_own(&self, file: &SealedContent) -> bool {
+        file.own.load(Ordering::Relaxed)
+    }
+
+    fn rotate(
+        &self,
+        generation: u32,
+        key: &[u8; 32],
+        stop: &dyn Fn() -> bool,
+        thread: &mut Dispatcher,
+    ) -> std::result::Result<u64, String> {
+        let said = |error: Error| error.to_string();
+        let mut volume = lock(&self.volume);
+        if self.contents.is_read_only() {
+            return Err("it is mounted read-only".to_owned());
+        }
+        if self.shared.load(Ordering::SeqCst) {
+            return Err("it is mounted with --shared, so files may move unseen: unmount it first".to_owned());
+        }
+        if self.contents.may_be_torn() {
+            return Err("what a crash left torn is still looked for: try again later".to_owned());
+        }
+        if volume.generation() > generation {
+            return Err("its keys are newer".to_owned());
+        }
+        if volume.generation() < generation {
+            volume.keys.push((generation, Zeroizing::new(*key)));
+        }
+        self.contents.count_moves(true);
+        let sealed = (|| {
+            self.contents.rekey(&volume, thread).map_err(said)?;
+            self.tree.rekey(&volume, thread).map_err(said)?;
+            let sealed = self.seal_anew(stop, thread)?;
+            self.contents.rekey_journal(thread).map_err(said)?;
+            let old = volume.keys.len() - 1;
+            volume.keys.drain(..old);
+            self.contents.rekey(&volume, thread).map_err(said)?;
+            self.tree.rekey(&volume, thread).map_err(said)?;
+            Ok(sealed)
+        })();
+        self.contents.count_moves(false);
+        sealed
+    }
+
+    fn follows_moves(&self) -> bool {
+        self.contents.follows_moves()
+    }
+
+    fn moved(&self, inode: (u64, u64), is_folder: bool, from: &OsStr, to: &OsStr) {
+        self.contents.moved(inode, is_folder, from.as_bytes(), to.as_bytes());
+    }
+
     fn kept(&self, inode: (u64, u64)) -> Option<SealedContent> {
-        self.contents.known(inode).map(|content| SealedContent { content, writes: Mark::default() })
+        self.contents.known(inode).map(|content| SealedContent {
+            content,
+            writes: Mark::default(),
+            own: AtomicBool::new(false),
+        })
     }
 
     fn remove(&self, folder: &Folder, entry: &Entry, folder_itself: bool) -> Result<()> {
         self.is_writable()?;
         let removed = if folder_itself { None } else { file_at((folder, entry)) };
         self.tree.remove(folder, entry, folder_itself)?;
-        removed.into_iter().for_each(|inode| self.contents.removed(inode));
+        self.name_gone(removed);
         Ok(())
     }
 
@@ -359,16 +504,20 @@ impl Backing for Sealed {
     }
 
     fn create_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {
-        Ok(SealedContent { content: self.contents.create(file, place, thread)?, writes: Mark::default() })
+        // Its key was made just now.
+        let content = SealedContent::new(self.contents.create(file, place, thread)?);
+        content.own.store(true, Ordering::Relaxed);
+        Ok(content)
     }
 
     fn begin_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {
         let content = self.contents.begin_anew(file, place, thread)?;
-        Ok(SealedContent { content, writes: Mark::default() })
+        Ok(SealedContent::new(content))
     }
 
     fn set_shared(&self, shared: bool) {
         self.tree.set_shared(shared);
+        self.shared.store(shared, Ordering::SeqCst);
     }
 
     fn copy(&self, folder: &Folder, name: &OsStr, thread: &mut Dispatcher) -> Result<Option<Entry>> {
@@ -376,7 +525,8 @@ impl Backing for Sealed {
     }
 
     fn open_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {
-        Ok(SealedContent { content: self.contents.open(file, place, thread)?, writes: Mark::default() })
+        let content = self.contents.open(file, place, thread)?;
+        Ok(SealedContent::new(content))
     }
 
     fn file(&self, file: &SealedContent) -> Arc<File> {
@@ -470,6 +620,16 @@ impl Backing for Sealed {
         }
         self.tree.sync_records()?;
         self.contents.checkpoint(thread)
+    }
+
+    fn end(&self, thread: &mut Dispatcher) -> Result<()> {
+        if self.contents.is_read_only() {
+            return Ok(());
+        }
+        self.tree.sync_records()?;
+        self.contents.end(thread)?;
+        _ = self.last.set(self.contents.age());
+        Ok(())
     }
 
     fn engines(&self) -> Vec<String> {

@@ -8,7 +8,7 @@ use clap::Args;
 use wattlock::Dispatcher;
 use wattlock_fs::Error;
 use wattlock_fs::check::{Check, Found};
-use wattlock_fs::content::Contents;
+use wattlock_fs::content::{Age, Contents};
 use wattlock_fs::tree::{Folder, Tree};
 use wattlock_fs::volume::Volume;
 
@@ -36,13 +36,14 @@ pub struct Command {
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     let usage = if command.repair { Use::Write } else { Use::Read };
-    let Opened { folder, volume, .. } = command.keys.open(&command.folder, usage, &runtime)?;
+    let Opened { folder, volume, mut known } = command.keys.open(&command.folder, usage, &runtime)?;
     let stop = || INTERRUPTED.load(Ordering::SeqCst);
     let crypto = &mut runtime.dispatcher();
     let store = store(&command.folder)?;
+    let judge = &mut |age: &Age| known.judge(age);
     let started = match command.repair {
-        true => Contents::start_until(store, &volume, &stop, crypto),
-        false => Contents::start_to_read(store, &volume, &stop, crypto),
+        true => Contents::start_judged(store, &volume, &stop, judge, crypto),
+        false => Contents::start_to_read_judged(store, &volume, &stop, judge, crypto),
     };
     let (contents, journal) = match started {
         Ok((contents, recovered)) => {
@@ -52,8 +53,11 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
             (Some(contents), None)
         }
         Err(Error::Damaged(what)) => (None, Some(what)),
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(known.refused(error)),
     };
+    if let Some(contents) = &contents {
+        known.note(&contents.age());
+    }
     let locked = folder.check_locked(&volume)?;
     for line in &locked {
         say!("damaged: {line}");
@@ -78,7 +82,8 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     }
     if let Some(contents) = contents.as_ref().filter(|_| command.repair) {
         contents.look_through(true, &stop, crypto)?;
-        contents.checkpoint(crypto)?;
+        contents.end(crypto)?;
+        known.note(&contents.age());
     }
     for line in contents.iter().flat_map(Contents::take_lines) {
         say!("note: {line}");

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use wattlock::{Dispatcher, Runtime};
 use wattlock_fs::Error;
-use wattlock_fs::content::Contents;
+use wattlock_fs::content::{Age, Contents};
 use wattlock_fs::rotate::rotate;
 use wattlock_fs::store::FolderStore;
 use wattlock_fs::tree::Tree;
@@ -282,12 +282,25 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
         removed.push(change.volume.remove_opener(name)?);
     }
     // The journal's lock keeps mounts away; what is in it goes into place first.
-    let (contents, recovered) =
-        Contents::start_until(store(&command.folder)?, &change.volume, &stop, crypto)?;
-    for line in recovered.lines {
-        tell!("wattlock: {line}");
-    }
-    contents.checkpoint(crypto)?;
+    let judge = &mut |age: &Age| change.known.judge(age);
+    let started = Contents::start_judged(store(&command.folder)?, &change.volume, &stop, judge, crypto);
+    let contents = match started {
+        Ok((contents, recovered)) => {
+            for line in recovered.lines {
+                tell!("wattlock: {line}");
+            }
+            contents.checkpoint(crypto)?;
+            change.known.note(&contents.age());
+            Some(contents)
+        }
+        // The mount's process seals everything anew, if there is one.
+        Err(Error::InUse) => None,
+        Err(error) => return Err(change.known.refused(error)),
+    };
+    let mount = match &contents {
+        None => Some(crate::mount::that_rotates(&command.folder)?),
+        Some(_) => None,
+    };
     tell!("wattlock: from now on these open the volume:\n{}", table(&change.volume).trim_end());
     // A rotation that was interrupted goes on; the new key is there already. Who is removed now knows that key.
     if change.volume.keys.len() == 1 || !removed.is_empty() {
@@ -297,11 +310,18 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
     for opener in removed.iter().filter(|opener| opener.passphrase) {
         change.folder.forget_locked(&opener.name)?;
     }
-    let sealed = seal_anew(&command.folder, &change.volume, &contents, crypto)?;
-    // Nothing needs the old keys any more but the journal, which is empty: it begins anew under the new one.
-    drop(contents);
-    let (contents, _) = Contents::start(store(&command.folder)?, &change.volume, crypto)?;
-    contents.rekey_journal(crypto)?;
+    let sealed = match (contents, mount) {
+        (Some(contents), _) => {
+            let sealed = seal_anew(&command.folder, &change.volume, &contents, crypto)?;
+            // Nothing needs the old keys any more but the journal, which is empty: it begins anew under the new one.
+            contents.rekey(&change.volume, crypto)?;
+            contents.rekey_journal(crypto)?;
+            change.known.note(&contents.age());
+            sealed
+        }
+        (None, Some(mount)) => mount.rotate(&change.volume, &stop)?,
+        (None, None) => return Err(Error::InUse.into()),
+    };
     change.volume.keys.drain(..change.volume.keys.len() - 1);
     change.write(&plugins)?;
     tell!("wattlock: {sealed} headers and records sealed anew");

@@ -2,7 +2,7 @@
 //!
 //! Storage can be exchanged and rolled back; what is remembered here cannot, by its writer. One file, `volumes`, has a
 //! line for each path: the volume's fingerprint, its newest keys and settings, its openers, those that were removed, and
-//! its journal's highest epoch. The succession key in it opens nothing. The file knows nothing of what is in a volume.
+//! the highest epoch of this machine's journal. The succession key in it opens nothing. The file knows nothing of what is in a volume.
 //!
 //! | found, compared with what is known | to be written | only read |
 //! |---|---|---|
@@ -26,6 +26,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FlockOperation;
 use wattlock::Dispatcher;
 use wattlock_door::{Exit, one_line};
+use wattlock_fs::Error;
+use wattlock_fs::content::Age;
 use wattlock_fs::volume::{Volume, hex, unhex};
 use zeroize::Zeroizing;
 
@@ -112,7 +114,8 @@ struct Line {
     generation: u32,
     succession: Zeroizing<[u8; 32]>,
     revision: u64,
-    epoch: u64,
+    /// The origin of the journal that this machine began, and its highest epoch.
+    journal: Option<([u8; 8], u64)>,
     openers: Vec<(String, [u8; 16])>,
     gone: Vec<[u8; 16]>,
 }
@@ -134,6 +137,7 @@ pub struct Known {
     /// A copy that is only read changes nothing.
     records: bool,
     said: Said,
+    refused: Option<Refused>,
 }
 
 impl Book {
@@ -182,7 +186,7 @@ impl Book {
         let own =
             own().filter(|own| own.fingerprint == now.fingerprint).max_by_key(|own| own.path == now.path);
         let same = self.lines.iter().filter(|line| line.fingerprint == now.fingerprint);
-        let known = own.or_else(|| same.max_by_key(|line| (line.generation, line.revision, line.epoch)));
+        let known = own.or_else(|| same.max_by_key(|line| (line.generation, line.revision)));
         let copy = usage == Use::Read && own.is_none() && known.is_some();
         let wrong = known.map_or(Ok(None), |known| known.judge(&now, volume, crypto))?;
         let refused = wrong.filter(|_| !said.accept);
@@ -210,7 +214,7 @@ impl Book {
             }
         };
         let records = said.accept || !is_refused && !copy;
-        let known = Known { place, line, real, usage, records, said: said.clone() };
+        let known = Known { place, line, real, usage, records, said: said.clone(), refused: None };
         if !known.lines().iter().all(|line| self.lines.contains(line)) {
             known.save(false);
         }
@@ -243,35 +247,54 @@ impl Known {
         Ok(())
     }
 
-    /// Compares the epoch of the journal with what is known, and records it: to be called when a journal was read and
-    /// nothing of it was repeated yet, and with its last epoch when it is given back. `replays` says whether it has
-    /// records that change files: one that has none takes nothing back.
+    /// Compares the age of a journal with what is known: to be called when it was read and nothing of it was repeated yet. A
+    /// journal that repeats nothing takes nothing back. One that this machine did not begin may be of any age: a program
+    /// that synchronises folders brings it. Returns as what the journal goes on: this machine's, if it has begun one.
     ///
     /// # Errors
     /// [`Refused::Journal`].
-    #[allow(dead_code, reason = "called once the journal tells its epoch before it is repeated")]
-    pub fn epoch(&mut self, epoch: u64, replays: bool) -> Result<(), Refused> {
-        let older = epoch < self.line.epoch && !self.said.accept;
-        let refused = || Refused::Journal(one_line(&self.line.path), epoch, self.line.epoch);
-        match (older, replays, self.usage) {
+    pub fn journal(&mut self, age: &Age) -> Result<Option<([u8; 8], u64)>, Refused> {
+        let Some((origin, known)) = self.line.journal else { return Ok(None) };
+        let older = age.origin == origin && age.epoch < known && !self.said.accept;
+        let refused = || Refused::Journal(one_line(&self.line.path), age.epoch, known);
+        match (older, age.repeats, self.usage) {
             (false, ..) => {}
             (true, true, Use::Write) => return Err(refused()),
             (true, true, Use::Read) => {
-                eprintln!("wattlock: {}", refused());
-                return Ok(());
+                eprintln!("wattlock: {}; it is only read, and nothing is recorded", refused());
             }
             (true, false, _) => {
-                let (path, known) = (one_line(&self.line.path), self.line.epoch);
+                let (path, epoch) = (one_line(&self.line.path), age.epoch);
                 eprintln!(
-                    "wattlock: {path}: wattlock.journal is older than known here ({epoch}, not {known})"
+                    "wattlock: {path}: wattlock.journal is older than known here (epoch {epoch}, not {known}); it \
+                     changes nothing"
                 );
             }
         }
-        if self.line.epoch != epoch {
-            self.line.epoch = epoch;
+        Ok(Some((origin, known)))
+    }
+
+    /// Records how old the journal is that this program writes.
+    pub fn note(&mut self, age: &Age) {
+        let journal = Some((age.origin, age.epoch));
+        if self.usage == Use::Write && self.line.journal != journal {
+            self.line.journal = journal;
             self.save(true);
         }
-        Ok(())
+    }
+
+    /// As [`Known::journal`], for what starts contents: what was refused is kept for [`Known::refused`].
+    pub fn judge(&mut self, age: &Age) -> Result<Option<([u8; 8], u64)>, Error> {
+        self.journal(age).map_err(|refused| {
+            let said = Error::Usage(refused.to_string());
+            self.refused = Some(refused);
+            said
+        })
+    }
+
+    /// Why a start was refused, if it was because of the journal; else its own error.
+    pub fn refused(&mut self, error: Error) -> anyhow::Error {
+        self.refused.take().map_or_else(|| error.into(), Into::into)
     }
 
     /// What is recorded: a line for each path.
@@ -312,7 +335,7 @@ impl Line {
             generation: volume.generation(),
             succession: volume.succession(crypto)?,
             revision: volume.revision,
-            epoch: 0,
+            journal: None,
             openers,
             gone: Vec::new(),
         })
@@ -365,7 +388,7 @@ impl Line {
             }
         }
         gone.drain(..gone.len().saturating_sub(GONE_MAX));
-        Line { revision: self.revision.max(now.revision), epoch: self.epoch, gone, ..now }
+        Line { revision: self.revision.max(now.revision), journal: self.journal, gone, ..now }
     }
 
     fn parse(text: &str) -> Option<Line> {
@@ -379,7 +402,11 @@ impl Line {
         let fingerprint = word()?.to_owned();
         let generation = word()?.parse().ok()?;
         let succession = unhex(word()?)?;
-        let (revision, epoch) = (word()?.parse().ok()?, word()?.parse().ok()?);
+        let revision = word()?.parse().ok()?;
+        let journal = match word()?.split_once(':') {
+            Some((origin, epoch)) => Some((*unhex::<8>(origin)?, epoch.parse().ok()?)),
+            None => None,
+        };
         let opener =
             |text: String| text.split_once(':').and_then(|(name, of)| Some((name.to_owned(), mark(of)?)));
         let openers = list(word()?).into_iter().map(opener).collect::<Option<_>>()?;
@@ -391,7 +418,7 @@ impl Line {
             generation,
             succession,
             revision,
-            epoch,
+            journal,
             openers,
             gone,
         })
@@ -401,13 +428,14 @@ impl Line {
         let list = |texts: Vec<String>| if texts.is_empty() { "-".to_owned() } else { texts.join(",") };
         let openers = self.openers.iter().map(|(name, mark)| format!("{name}:{}", *hex(mark))).collect();
         let gone = self.gone.iter().map(|mark| hex(mark).to_string()).collect();
+        let journal = self.journal.map(|(origin, epoch)| format!("{}:{epoch}", *hex(&origin)));
         format!(
             "{} {} {} {} {} {} {} {}\n",
             self.fingerprint,
             self.generation,
             *hex(&self.succession[..]),
             self.revision,
-            self.epoch,
+            journal.as_deref().unwrap_or("-"),
             list(openers),
             list(gone),
             escape(&self.path)
@@ -484,7 +512,7 @@ fn read(place: &Path) -> Result<Vec<Line>, String> {
 }
 
 /// Puts lines in place of those of their paths. One that another command wrote meanwhile stays if it is of newer keys or
-/// settings, and so does its epoch unless this command `counted` the journal's; but not if the user `accepted` this one.
+/// settings, and so does its journal unless this command `counted` that; but not if the user `accepted` this one.
 fn write(place: &Path, new: &[Line], accepted: bool, counted: bool) -> Result<(), String> {
     let failed = |error: std::io::Error| error.to_string();
     DirBuilder::new().recursive(true).mode(0o700).create(place).map_err(failed)?;
@@ -497,11 +525,11 @@ fn write(place: &Path, new: &[Line], accepted: bool, counted: bool) -> Result<()
     for line in new {
         match lines.iter_mut().find(|known| known.path == line.path) {
             Some(known) if !accepted && known.fingerprint == line.fingerprint => {
-                let epoch = if counted { line.epoch } else { known.epoch.max(line.epoch) };
+                let journal = if counted { line.journal } else { known.journal.or(line.journal) };
                 if age(known) <= age(line) {
                     known.clone_from(line);
                 }
-                known.epoch = epoch;
+                known.journal = journal;
             }
             Some(known) => *known = line.clone(),
             None => lines.push(line.clone()),
@@ -527,7 +555,7 @@ mod tests {
             generation: 3,
             succession: Zeroizing::new([7; 32]),
             revision: 9,
-            epoch: 5,
+            journal: Some(([5; 8], 5)),
             openers: vec![("laptop".into(), [1; 16]), ("a.b-c_d".into(), [2; 16])],
             gone: vec![[3; 16], [4; 16]],
         }
@@ -536,7 +564,8 @@ mod tests {
     fn known(place: &Path, usage: Use, accept: bool) -> Known {
         let line = read(place).unwrap().into_iter().next().unwrap_or_else(|| line("/v"));
         let said = Said { expect: None, accept };
-        Known { place: Some(place.to_owned()), line, real: "/v".into(), usage, records: true, said }
+        let place = Some(place.to_owned());
+        Known { place, line, real: "/v".into(), usage, records: true, said, refused: None }
     }
 
     #[test]
@@ -563,23 +592,30 @@ mod tests {
     fn an_older_journal_is_refused_only_if_it_would_change_files() {
         let folder = tempfile::tempdir().unwrap();
         let (place, mut writer) = (folder.path(), known(folder.path(), Use::Write, false));
-        let recorded = || read(place).unwrap()[0].epoch;
-        writer.epoch(8, true).unwrap();
+        let recorded = || {
+            let lines = read(place).unwrap();
+            lines[0].journal.unwrap().1
+        };
+        let age = |epoch, repeats| Age { origin: [5; 8], epoch, repeats };
+        assert_eq!(writer.journal(&age(5, true)).unwrap(), Some(([5; 8], 5)));
+        writer.note(&age(8, false));
         assert_eq!(recorded(), 8);
-        let refused = known(place, Use::Write, false).epoch(7, true).unwrap_err();
+        let refused = known(place, Use::Write, false).journal(&age(7, true)).unwrap_err();
         assert_eq!(refused.code(), 94);
-        known(place, Use::Read, false).epoch(7, true).unwrap();
+        known(place, Use::Read, false).journal(&age(7, true)).unwrap();
         assert_eq!(recorded(), 8, "what is only read changes nothing");
-        known(place, Use::Write, false).epoch(7, false).unwrap();
-        assert_eq!(recorded(), 7, "what replays nothing is taken");
-        known(place, Use::Write, true).epoch(2, true).unwrap();
-        assert_eq!(recorded(), 2, "the user accepts it");
+        let other = Age { origin: [9; 8], epoch: 1, repeats: true };
+        known(place, Use::Write, false).journal(&other).unwrap();
+        assert_eq!(recorded(), 8, "another machine's journal");
+        let goes_on = known(place, Use::Write, false).journal(&age(7, false)).unwrap();
+        assert_eq!(goes_on, Some(([5; 8], 8)), "what repeats nothing is taken, and the epoch goes on");
+        known(place, Use::Write, true).journal(&age(2, true)).unwrap();
     }
 
     #[test]
     fn a_slower_command_takes_nothing_newer_back() {
         let folder = tempfile::tempdir().unwrap();
-        let newer = Line { revision: 10, epoch: 8, ..line("/v") };
+        let newer = Line { revision: 10, journal: Some(([5; 8], 8)), ..line("/v") };
         write(folder.path(), std::slice::from_ref(&newer), false, true).unwrap();
         write(folder.path(), &[line("/v")], false, false).unwrap();
         assert!(read(folder.path()).unwrap() == [newer]);

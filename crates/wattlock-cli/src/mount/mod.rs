@@ -22,12 +22,14 @@ use clap::{Args, ValueEnum};
 use wattlock::Runtime;
 use wattlock::policy::Settings;
 use wattlock_fs::Error;
-use wattlock_fs::volume::Volume;
+use wattlock_fs::content::Age;
+use wattlock_fs::volume::{Volume, hex};
 use wattlock_mount::{Engines, Options, Sealed, control};
+use zeroize::Zeroizing;
 
 use crate::fs::access::{Keys, Opened};
 use crate::fs::hide_memory;
-use crate::fs::known::Use;
+use crate::fs::known::{Known, Use};
 use crate::fs::world::located;
 use crate::{status as telemetry, text};
 use daemon::Daemon;
@@ -174,7 +176,8 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
     let asked = settled.flags.iter().any(|flag| flag == "ro");
     let read_only = asked || !crate::fs::may_be_written(&path);
     let usage = if read_only { Use::Read } else { Use::Write };
-    let Opened { volume, .. } = settled.keys(&command.keys).open(&command.volume, usage, &runtime)?;
+    let Opened { volume, mut known, .. } =
+        settled.keys(&command.keys).open(&command.volume, usage, &runtime)?;
     let locked = lock_memory();
     let daemon = Arc::new(Daemon::new(settled.foreground));
     let mut flags = settled.flags;
@@ -182,7 +185,9 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
         daemon.log("this user may only read the volume's folder: mounted read-only");
         flags.push("ro".to_owned());
     }
-    let (sealed, lines) = open_sealed(&path, &volume, (&runtime, &settled.choice), read_only)?;
+    let (sealed, lines) = open_sealed(&path, &volume, &mut known, (&runtime, &settled.choice), read_only)?;
+    known.note(&sealed.age());
+    let last = sealed.last_age();
     drop(runtime);
     drop(volume);
     for line in lines {
@@ -213,7 +218,11 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
         }
         daemon.ready();
     };
-    wattlock_mount::mount(sealed, &options, ready).map_err(|error| match error {
+    let mounted = wattlock_mount::mount(sealed, &options, ready);
+    if let Some(age) = last.get() {
+        known.note(age);
+    }
+    mounted.map_err(|error| match error {
         wattlock_mount::Error::Refused(why) => refusal(89, &refused_at(&command.mountpoint, &why)),
         error => explained(error),
     })
@@ -223,6 +232,7 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
 fn open_sealed(
     path: &Path,
     volume: &Volume,
+    known: &mut Known,
     (runtime, choice): (&Runtime, &Choice),
     read_only: bool,
 ) -> Result<(Sealed, Vec<String>)> {
@@ -230,7 +240,8 @@ fn open_sealed(
     let begun = Instant::now();
     loop {
         let engines = Box::new(Chosen(Mutex::new(choice.clone())));
-        match Sealed::open(path, volume, (runtime.clone(), engines), read_only, &stop) {
+        let judge = &mut |age: &Age| known.judge(age);
+        match Sealed::open(path, volume, (runtime.clone(), engines), read_only, (&stop, judge)) {
             // The process of a mount that umount(8) has just ended still brings things into place.
             Err(Error::InUse) if !stop() && begun.elapsed() < ENDING && mounted_at(path).is_none() => {
                 std::thread::sleep(LOOK);
@@ -239,7 +250,43 @@ fn open_sealed(
                 Some(place) => return Err(refusal(84, &format!("the volume is in use: {place}"))),
                 None => return Err(Error::InUse.into()),
             },
-            opened => return Ok(opened?),
+            opened => return opened.map_err(|error| known.refused(error)),
+        }
+    }
+}
+
+/// A mount of this user's that can seal its volume anew.
+pub struct Rotating(PathBuf);
+
+/// The mount that has a volume, for `wattlock fs key rotate`.
+///
+/// # Errors
+/// [`Error::InUse`] if it is in use otherwise, or by another user's mount.
+pub fn that_rotates(volume: &Path) -> Result<Rotating> {
+    let folder = volume.canonicalize().unwrap_or_else(|_| volume.to_owned());
+    let Some(place) = mounted_at(&folder) else { return Err(Error::InUse.into()) };
+    match control::ask(&place, "status") {
+        Ok(Ok(_)) => Ok(Rotating(place)),
+        _ => {
+            Err(refusal(84, &format!("the volume is in use: {}", where_mounted(&folder).unwrap_or_default())))
+        }
+    }
+}
+
+impl Rotating {
+    /// Has the mount seal everything under the volume's newest key; returns how many headers and records have it.
+    ///
+    /// # Errors
+    /// Why the mount still needs older keys; exit code 84.
+    pub fn rotate(&self, volume: &Volume, stop: &dyn Fn() -> bool) -> Result<u64> {
+        let Some((generation, key)) = volume.keys.last() else { return Err(Error::InUse.into()) };
+        let request = Zeroizing::new(format!("rotate {generation} {}", *hex(&key[..])));
+        let place = wattlock_door::one_line(&self.0);
+        match control::ask_until(&self.0, &request, LOOK, stop) {
+            Ok(Ok(lines)) => Ok(lines.first().and_then(|line| line.parse().ok()).unwrap_or(0)),
+            Ok(Err(why)) => Err(refusal(84, &format!("the volume is mounted at {place}: {why}"))),
+            Err(_) if stop() => Err(wattlock_door::Error::Interrupted.into()),
+            Err(error) => Err(refusal(84, &format!("the mount at {place} did not finish: {error}"))),
         }
     }
 }

@@ -116,7 +116,11 @@ impl<S: Store> Shared<S> {
             self.forgot.store(true, Ordering::SeqCst);
             return Err(error);
         }
-        bodies.iter().for_each(|body| body.state_mut().ledger.begin_epoch());
+        for body in &bodies {
+            let mut state = body.state_mut();
+            state.ledger.begin_epoch();
+            state.known_id = state.sealer.id;
+        }
         self.journal.shrink();
         *lock(&self.files) = Files::default();
         let pinned = std::mem::take(&mut write(&self.kept).pinned);

@@ -246,6 +246,11 @@ impl Ledger {
         !self.overlay.is_empty() || self.header.is_some()
     }
 
+    /// Whether the journal has a header of it.
+    pub(crate) fn has_header(&self) -> bool {
+        self.header.is_some()
+    }
+
     /// Whether the header in place may never have been durable, and the journal has no other.
     pub(crate) fn needs_header(&self) -> bool {
         self.committed == 0 && self.header.is_none()

@@ -37,11 +37,16 @@ impl<S: Store> Shared<S> {
         there.or_else(|| self.kept_content(inode, &mut open))
     }
 
-    /// The length of the content of an inode, if it is open or kept.
-    pub(super) fn known_len(&self, inode: (u64, u64)) -> Option<u64> {
+    /// What the openers of an inode share, if it is open or kept.
+    pub(super) fn known_body(&self, inode: (u64, u64)) -> Option<Arc<Body<S::File>>> {
         let content = read(&self.open).get(&inode).and_then(Weak::upgrade);
         let body = content.as_ref().map(|content| content.body.clone());
-        if let Some(body) = body.or_else(|| read(&self.kept).get(inode)) {
+        body.or_else(|| read(&self.kept).get(inode))
+    }
+
+    /// The length of the content of an inode, if it is open or kept.
+    pub(super) fn known_len(&self, inode: (u64, u64)) -> Option<u64> {
+        if let Some(body) = self.known_body(inode) {
             return Some(body.state().ledger.len());
         }
         if !self.read_only {
@@ -92,7 +97,7 @@ impl<S: Store> Shared<S> {
         };
         let (key, first) = self.empty_file(id, crypto)?;
         if reserved {
-            lock(&self.files).made.insert(place.inode, place.path.clone());
+            lock(&self.made).insert(&place, id);
         }
         let write = |file: &S::File| {
             let failed = |error| Error::io("writing a header", error);
@@ -298,8 +303,8 @@ impl<S: Store> Shared<S> {
         secret: &[u8; 32],
         crypto: &mut impl Crypto,
     ) -> Result<Header, Error> {
-        let (generation, key) =
-            self.keys.last().ok_or_else(|| Error::Usage("the volume has no key".into()))?;
+        let keys = read(&self.keys);
+        let (generation, key) = keys.last().ok_or_else(|| Error::Usage("the volume has no key".into()))?;
         let mut nonce = [0; NONCE_LEN];
         slots::random(&mut nonce)?;
         let mut header = Header {
@@ -327,7 +332,8 @@ impl<S: Store> Shared<S> {
         if header.chunk_log2 != self.geometry.log2() || header.flags & !SPARSE != 0 {
             return Err(wrong());
         }
-        let Some((_, key)) = self.keys.iter().find(|(generation, _)| *generation == header.generation) else {
+        let keys = read(&self.keys);
+        let Some((_, key)) = keys.iter().find(|(generation, _)| *generation == header.generation) else {
             let missing = header.generation;
             return Err(Error::Damaged(format!("the header names key {missing}, which the volume lacks")));
         };

@@ -63,6 +63,7 @@ pub(super) struct Head {
     pub(super) key: Key,
     pub(super) ranges: Vec<u64>,
     pub(super) since: u64,
+    pub(super) origin: [u8; 8],
 }
 
 /// Reads a head; `None` for what is none.
@@ -92,7 +93,9 @@ pub(super) fn read_head(
         return Ok(None);
     }
     let (epoch, since) = (be64(&bytes[16..24]), be64(&bytes[60..68]));
-    Ok(Some(Head { epoch, key, ranges: text.chunks_exact(8).map(be64).collect(), since }))
+    let mut origin = [0; 8];
+    origin.copy_from_slice(&bytes[68..76]);
+    Ok(Some(Head { epoch, key, ranges: text.chunks_exact(8).map(be64).collect(), since, origin }))
 }
 
 /// What stands before a record's blob, if it can be one: its number, and the lengths of its blob and operations.

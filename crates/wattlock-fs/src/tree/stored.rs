@@ -186,6 +186,19 @@ impl Tree {
         Ok(self.copies.get(folder, name).map(|stored| Entry { stored, sidecar: None }))
     }
 
+    /// Whether a stored name is not an entry's own, so that the storage may have given it. Plain names tell nothing.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    pub fn may_be_copy(
+        &self,
+        folder: &Folder,
+        stored: &OsStr,
+        crypto: &mut impl Crypto,
+    ) -> Result<bool, Error> {
+        Ok(folder.key.is_some() && self.name(folder, stored, crypto)?.is_none())
+    }
+
     /// Says whether other programs change the volume's folders meanwhile.
     pub fn set_shared(&self, shared: bool) {
         self.copies.set_shared(shared);

@@ -11,6 +11,7 @@ use wattlock::policy::Settings;
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
 use wattlock_emul::{Effect, Emulated, Fault, Model, Pace, Trigger};
+use wattlock_fs::content::Age;
 use wattlock_fs::volume::NameMode;
 
 use crate::door::Door;
@@ -57,7 +58,7 @@ fn volume() -> Volume {
 }
 
 fn open(folder: &Path, volume: &Volume, runtime: Runtime) -> Sealed {
-    Sealed::open(folder, volume, (runtime, Box::new(Plain)), false, &|| false).unwrap().0
+    Sealed::open(folder, volume, (runtime, Box::new(Plain)), false, (&|| false, &mut Age::go_on)).unwrap().0
 }
 
 fn file(sealed: &Sealed, folder: &Path, name: &str, crypto: &mut Dispatcher) -> SealedContent {

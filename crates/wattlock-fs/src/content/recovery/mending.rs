@@ -15,7 +15,7 @@ use crate::store::{File, Place, Store};
 
 impl<S: Store> Shared<S> {
     /// Header and key of a file, if it is the one with this id.
-    pub(super) fn header_of(
+    pub(in crate::content) fn header_of(
         &self,
         file: &S::File,
         id: u64,
@@ -153,7 +153,7 @@ impl<S: Store> Shared<S> {
 
     /// Gives a file an id outside all ranges, so that it need not be looked through again. A header lies within one
     /// sector, which is written wholly or not at all.
-    pub(super) fn rename_id(
+    pub(in crate::content) fn rename_id(
         &self,
         file: &S::File,
         header: &Header,
@@ -168,12 +168,18 @@ impl<S: Store> Shared<S> {
             }
         };
         let header = self.seal_header(id, header.flags, &key.secret(), crypto)?;
+        self.write_header(file, &header)?;
+        Ok(header)
+    }
+
+    /// Writes a header in place; the file's times stay.
+    pub(in crate::content) fn write_header(&self, file: &S::File, header: &Header) -> Result<(), Error> {
         let times = file.times().ok().flatten();
         file.write_at(&header.encode(), 0).map_err(|error| Error::io("writing a header", error))?;
         if let Some(times) = times {
             _ = file.set_times(&times);
         }
-        Ok(header)
+        Ok(())
     }
 
     /// A file that was made in an epoch that did not end well, and is opened for the first time since.
