@@ -106,17 +106,17 @@ class Volume:
             return
         heads = []
         for at in (0, 4096):
-            clear = data[at : at + 68]
-            if len(clear) < 68 or clear[:8] != b"wattlojh":
+            clear = data[at : at + 76]
+            if len(clear) < 76 or clear[:8] != b"wattlojh":
                 continue
             require(clear[8] == 1, "journal version")
             generation, epoch, salt, count = struct.unpack(">IQ32sI", clear[12:60])
-            if generation not in self.keys or count > 53:
+            if generation not in self.keys or count > 52:
                 continue
             secret = derive(self.keys[generation], b"journal", 32)
             key = AESGCM(derive(secret, b"journal " + salt, 32))
             try:
-                key.decrypt(bytes(4) + b"\xff" * 8, data[at + 68 : at + 84 + 8 * count], clear)
+                key.decrypt(bytes(4) + b"\xff" * 8, data[at + 76 : at + 92 + 8 * count], clear)
                 heads.append((epoch, key))
             except InvalidTag:
                 continue
