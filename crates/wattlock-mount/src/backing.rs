@@ -189,6 +189,14 @@ pub trait Backing: Send + Sync + 'static {
         true
     }
 
+    /// Whether [`Backing::rotate`] can be called.
+    ///
+    /// # Errors
+    /// Why not, in one line.
+    fn may_rotate(&self) -> std::result::Result<(), String> {
+        Err("nothing is sealed there".to_owned())
+    }
+
     /// Seals everything under the volume key of this generation and forgets the older ones. Returns how many headers and
     /// records have it.
     ///

@@ -197,6 +197,7 @@ fn answer<B: Backing>(
             let settings: Vec<String> = words.map(str::to_owned).collect();
             inner.backing.set(&settings).map(|()| Vec::new())
         }
+        Some("may-rotate") => inner.backing.may_rotate().map(|()| Vec::new()),
         // Takes as long as there are files: others are answered meanwhile.
         Some("rotate") => {
             let (inner, request) = (inner.clone(), request.clone());

@@ -383,15 +383,7 @@ impl Backing for Sealed {
         file.own.load(Ordering::Relaxed)
     }
 
-    fn rotate(
-        &self,
-        generation: u32,
-        key: &[u8; 32],
-        stop: &dyn Fn() -> bool,
-        thread: &mut Dispatcher,
-    ) -> std::result::Result<u64, String> {
-        let said = |error: Error| error.to_string();
-        let mut volume = lock(&self.volume);
+    fn may_rotate(&self) -> std::result::Result<(), String> {
         if self.contents.is_read_only() {
             return Err("it is mounted read-only".to_owned());
         }
@@ -401,6 +393,19 @@ impl Backing for Sealed {
         if self.contents.may_be_torn() {
             return Err("what a crash left torn is still looked for: try again later".to_owned());
         }
+        Ok(())
+    }
+
+    fn rotate(
+        &self,
+        generation: u32,
+        key: &[u8; 32],
+        stop: &dyn Fn() -> bool,
+        thread: &mut Dispatcher,
+    ) -> std::result::Result<u64, String> {
+        let said = |error: Error| error.to_string();
+        let mut volume = lock(&self.volume);
+        self.may_rotate()?;
         if volume.generation() > generation {
             return Err("its keys are newer".to_owned());
         }

@@ -261,12 +261,14 @@ pub struct Rotating(PathBuf);
 /// The mount that has a volume, for `wattlock fs key rotate`.
 ///
 /// # Errors
-/// [`Error::InUse`] if it is in use otherwise, or by another user's mount.
+/// Exit code 84 if it is in use otherwise, by another user's mount, or by one that cannot.
 pub fn that_rotates(volume: &Path) -> Result<Rotating> {
     let folder = volume.canonicalize().unwrap_or_else(|_| volume.to_owned());
     let Some(place) = mounted_at(&folder) else { return Err(Error::InUse.into()) };
-    match control::ask(&place, "status") {
+    let shown = wattlock_door::one_line(&place);
+    match control::ask(&place, "may-rotate") {
         Ok(Ok(_)) => Ok(Rotating(place)),
+        Ok(Err(why)) => Err(refusal(84, &format!("the volume is mounted at {shown}: {why}"))),
         _ => {
             Err(refusal(84, &format!("the volume is in use: {}", where_mounted(&folder).unwrap_or_default())))
         }

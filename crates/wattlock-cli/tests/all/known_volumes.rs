@@ -361,3 +361,85 @@ fn rotate_with_remove_is_one_step_that_refuses_what_it_cannot_do() {
     assert!(said(&rotated).contains(&recipient(&desk, "key.txt")), "{}", said(&rotated));
     good(&with_key(&desk, &["check", "vol"]));
 }
+
+/// A volume of which a killed mount left a journal with records, and that journal.
+fn with_records() -> Option<(Desk, Vec<u8>)> {
+    if !fuse() {
+        return None;
+    }
+    let desk = with_a_file();
+    let mounted = desk.mount(&[]);
+    let file = fs::File::options().write(true).open(mounted.join("in")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"CON", 0).unwrap();
+    file.sync_all().unwrap();
+    let journal = fs::read(desk.at("vol/wattlock.journal")).unwrap();
+    drop(file);
+    desk.kill(desk.process());
+    Some((desk, journal))
+}
+
+#[test]
+fn audit_4_an_older_journal_that_would_change_files_is_refused_where_it_is_known() {
+    let Some((desk, older)) = with_records() else { return };
+    let content = || good(&with_key(&desk, &["cat", "vol", "/in"]));
+    assert_eq!(content(), "CONtent");
+    fs::write(desk.at("in"), "another").unwrap();
+    good(&with_key(&desk, &["cp", "--into", "--force", "vol", "in", "/"]));
+    let journal = desk.at("vol/wattlock.journal");
+    let newest = fs::read(&journal).unwrap();
+    fs::write(&journal, &older).unwrap();
+    every_write_is_refused(&desk, 94, "an older wattlock.journal");
+    for words in [&["check", "vol"][..], &["cat", "vol", "/in"]] {
+        let output = with_key(&desk, words);
+        assert!(said(&output).contains("an older wattlock.journal"), "{words:?}: {}", said(&output));
+    }
+    assert_eq!(fs::read(&journal).unwrap(), older, "nothing has changed it");
+    // Another machine has no memory of it, and this one takes what its user accepts.
+    put(&desk, "vol", "kept");
+    good(&elsewhere(&desk, &["check", "--repair", "vol"]));
+    put(&desk, "kept", "vol");
+    good(&with_key(&desk, &["check", "--repair", "--accept-changed", "vol"]));
+    good(&with_key(&desk, &["check", "--repair", "vol"]));
+    // From then on the other one is the older.
+    assert_ne!(fs::read(&journal).unwrap(), newest);
+}
+
+#[test]
+fn an_older_journal_that_changes_nothing_is_taken_with_a_line() {
+    let desk = with_a_file();
+    let journal = desk.at("vol/wattlock.journal");
+    let older = fs::read(&journal).unwrap();
+    for name in ["a", "b"] {
+        fs::write(desk.at(name), name).unwrap();
+        good(&with_key(&desk, &["cp", "--into", "vol", name, "/"]));
+    }
+    fs::write(&journal, &older).unwrap();
+    let taken = with_key(&desk, &["check", "--repair", "vol"]);
+    good(&taken);
+    assert!(said(&taken).contains("it changes nothing"), "{}", said(&taken));
+    let next = with_key(&desk, &["check", "--repair", "vol"]);
+    good(&next);
+    assert!(!said(&next).contains("older"), "{}", said(&next));
+}
+
+#[test]
+fn journals_of_two_machines_are_never_taken_for_older_ones() {
+    let Some((desk, _)) = with_records() else { return };
+    let journal = desk.at("vol/wattlock.journal");
+    let (mut here, mut there) = (fs::read(&journal).unwrap(), Vec::new());
+    // A synchroniser brings either machine's journal, also one that is behind.
+    for round in 0..6 {
+        fs::write(desk.at("in"), format!("round {round}")).unwrap();
+        let words: &[&str] = &["cp", "--into", "--force", "vol", "in", "/"];
+        let output = if round % 2 == 0 { with_key(&desk, words) } else { elsewhere(&desk, words) };
+        good(&output);
+        assert!(!said(&output).contains("older"), "{round}: {}", said(&output));
+        let now = fs::read(&journal).unwrap();
+        let before = std::mem::replace(if round % 2 == 0 { &mut here } else { &mut there }, now);
+        // Each finds what the other left, or what it left itself.
+        let brought = if round % 3 == 0 || before.is_empty() { None } else { Some(before) };
+        if let Some(brought) = brought.filter(|_| round % 2 == 1) {
+            fs::write(&journal, brought).unwrap();
+        }
+    }
+}
