@@ -16,7 +16,7 @@ use wattlock_door::Crypto;
 use crate::Error;
 use crate::format::{HEADER_LEN, Header};
 use crate::record;
-use crate::tree::{Folder, Tree};
+use crate::tree::{Folder, Survey, Tree};
 
 /// What a rotation did.
 #[derive(Debug, Default)]
@@ -78,8 +78,8 @@ pub fn rotate_with<C: Crypto>(
     count(&mut done, "the volume's folder record", tree.rotate_record(&root, crypto));
     let mut left = vec![(root, String::new())];
     'folders: while let Some((folder, path)) = left.pop() {
-        let (listed, foreign) = match tree.list_until(&folder, stop, crypto) {
-            Ok(both) => both,
+        let Survey { listed, foreign, own, .. } = match tree.survey(&folder, stop, crypto) {
+            Ok(survey) => survey,
             Err(Error::Files(wattlock_files::Error::Door(wattlock_door::Error::Interrupted))) => {
                 done.failed.push("interrupted".into());
                 break;
@@ -90,6 +90,10 @@ pub fn rotate_with<C: Crypto>(
                 continue;
             }
         };
+        match tree.rotate_copies(&folder, own.iter().map(|(stored, _)| stored), crypto) {
+            Ok(sealed) => done.sealed += sealed,
+            Err(error) => done.failed.push(format!("{path}: {error}")),
+        }
         // What has no name has a header all the same.
         let entries = listed.iter().map(|entry| (entry.entry(), entry.kind, shown(&entry.name), false));
         let nameless = foreign.iter().filter_map(|stored| {
