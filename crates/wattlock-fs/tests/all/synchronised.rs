@@ -332,7 +332,7 @@ fn b7_a_folder_of_several_records_is_removed_once_it_shows_nothing() {
         refused(&tree);
         assert_eq!(fs::read(merged.inside.join(copy)).unwrap(), record);
         fs::remove_file(other).unwrap();
-        let closed = fs::Permissions::from_mode(0);
+        let closed = fs::Permissions::from_mode(0o000);
         fs::set_permissions(&merged.inside, closed).unwrap();
         tree.remove(&root, &entry, true).unwrap();
         assert!(!merged.inside.exists());
