@@ -49,6 +49,8 @@ struct Known {
 pub(super) struct Shown {
     stored: HashMap<Vec<u8>, OsString>,
     names: HashMap<OsString, Vec<u8>>,
+    /// There were more than are remembered.
+    partial: bool,
 }
 
 impl Shown {
@@ -150,7 +152,8 @@ impl Copies {
         }
         let known = lock(&self.known);
         let of_entry = |stored: &OsString| is_copy_of(stored, entry);
-        known.get(&folder.inode).map(|known| known.shown.names.keys().any(of_entry))
+        let known = known.get(&folder.inode).filter(|known| !known.shown.partial)?;
+        Some(known.shown.names.keys().any(of_entry))
     }
 
     /// A stored name is gone: the name may be given to something else.
@@ -221,6 +224,8 @@ pub(super) fn show(entries: &HashSet<&[u8]>, others: &mut [Other]) -> (Vec<Vec<u
         taken.insert(name.clone());
         if !other.copied || remembered.names.len() < COPIES {
             remembered.insert(name.clone(), other.stored.clone());
+        } else {
+            remembered.partial = true;
         }
         shown.push(name);
     }
