@@ -16,7 +16,7 @@ use wattlock_door::Crypto;
 use crate::Error;
 use crate::format::{HEADER_LEN, Header};
 use crate::record;
-use crate::tree::{Folder, Survey, Tree};
+use crate::tree::{Entry, Folder, Stored, Survey, Tree, is_record};
 
 /// What a rotation did.
 #[derive(Debug, Default)]
@@ -90,20 +90,15 @@ pub fn rotate_with<C: Crypto>(
                 continue;
             }
         };
-        match tree.rotate_copies(&folder, own.iter().map(|(stored, _)| stored), crypto) {
-            Ok(sealed) => done.sealed += sealed,
-            Err(error) => done.failed.push(format!("{path}: {error}")),
+        for (stored, _) in own.iter().filter(|(stored, what)| *what == Stored::OwnCopy && is_record(stored)) {
+            count(&mut done, &path, tree.rotate_copy(&folder, stored, crypto));
         }
         // What has no name has a header all the same.
         let entries = listed.iter().map(|entry| (entry.entry(), entry.kind, shown(&entry.name), false));
         let nameless = foreign.iter().filter_map(|stored| {
             let kind = tree.kind(&folder, stored)?;
-            Some((
-                crate::tree::Entry { stored: stored.clone(), sidecar: None },
-                kind,
-                shown_stored(stored),
-                true,
-            ))
+            let entry = Entry { stored: stored.clone(), sidecar: None };
+            Some((entry, kind, shown_stored(stored), true))
         });
         for (entry, kind, name, name_is_foreign) in entries.chain(nameless) {
             if stop() {

@@ -124,24 +124,19 @@ impl Tree {
         })
     }
 
-    /// Seals the copies of a folder's record among these files under the newest key; says how many it had to. One that
-    /// does not open keeps no key in use.
-    pub(crate) fn rotate_copies<'a>(
+    /// Seals a copy of a folder's record under the newest key; says whether it had to. One that does not open keeps no key
+    /// in use.
+    pub(crate) fn rotate_copy(
         &self,
         folder: &Folder,
-        own: impl Iterator<Item = &'a OsString>,
+        stored: &OsStr,
         crypto: &mut impl Crypto,
-    ) -> Result<u64, Error> {
-        let mut sealed = 0;
-        for stored in own.filter(|stored| added_to_record(stored).is_some()) {
-            let Some((_, content)) = self.try_record(&folder.fd, stored, crypto)? else { continue };
-            if let Some(bytes) = self.reseal(&content, crypto)? {
-                self.may_write()?;
-                self.granted(&folder.fd, || beneath::replace(&folder.fd, stored, &bytes, beneath::SHARED))?;
-                sealed += 1;
-            }
-        }
-        Ok(sealed)
+    ) -> Result<bool, Error> {
+        let Some((_, content)) = self.try_record(&folder.fd, stored, crypto)? else { return Ok(false) };
+        let Some(sealed) = self.reseal(&content, crypto)? else { return Ok(false) };
+        self.may_write()?;
+        let replace = || beneath::replace(&folder.fd, stored, &sealed, beneath::SHARED);
+        self.granted(&folder.fd, replace).map(|()| true)
     }
 }
 

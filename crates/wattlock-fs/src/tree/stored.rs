@@ -197,7 +197,8 @@ impl Tree {
     }
 
     /// A copy that another program made of an entry, or an entry of another record of the folder, by the name that it is
-    /// shown by: for a name under which [`Tree::entry`] has found nothing. Lists the folder if that was not done since somebody else changed it.
+    /// shown by: for a name under which [`Tree::entry`] has found nothing. Lists the folder if that was not done since
+    /// somebody else changed it.
     ///
     /// # Errors
     /// [`Error::Engine`].
@@ -210,6 +211,7 @@ impl Tree {
         if folder.key.is_none() {
             return Ok(None);
         }
+        let before = self.copies.get(folder, name);
         if !self.copies.is_known(folder) {
             match self.survey(folder, &|| false, crypto) {
                 // Of a folder that may not be listed no copy is known.
@@ -217,7 +219,12 @@ impl Tree {
                 Err(error) => return Err(error),
             }
         }
-        Ok(self.copies.get(folder, name).map(|stored| Entry { stored, sidecar: None }))
+        match self.copies.get(folder, name) {
+            Some(stored) => Ok(Some(Entry { stored, sidecar: None })),
+            // What had the name is gone, so that an entry may have it.
+            None if before.is_some() => self.entry(folder, name, crypto).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Says whether other programs change the volume's folders meanwhile.

@@ -359,6 +359,38 @@ fn b7_all_records_of_a_folder_are_sealed_under_the_new_key() {
     }
 }
 
+/// Other programs change the folder meanwhile: what was the other record's is an entry's now.
+#[test]
+fn b7_a_name_of_the_other_record_that_is_gone_is_free() {
+    let mut merged = Merged::new(COPIES[0], false);
+    let (tree, folder) = merged.tree();
+    let inside = merged.inside.clone();
+    let crypto = &mut merged.world.crypto;
+    let own = tree.entry(&folder, b"theirs", crypto).unwrap();
+    tree.set_shared(true);
+    let theirs = found(&tree, &folder, b"theirs", &inside, crypto).unwrap();
+    assert!(theirs != own);
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    fs::rename(inside.join(&theirs.stored), inside.join(&own.stored)).unwrap();
+    assert_eq!(found(&tree, &folder, b"theirs", &inside, crypto), Some(own));
+}
+
+/// Of the longest name of a record's copy, and of one of blanks.
+#[test]
+fn audit_10_a_records_suffix_is_marked_whatever_it_is() {
+    for added in ["~".repeat(243), "\u{e4}".repeat(121), " ".repeat(9), "]/ [conflict".replace('/', "")] {
+        let mut merged = Merged::new("wattlock.dir~", false);
+        fs::rename(merged.inside.join("wattlock.dir~"), merged.inside.join(format!("wattlock.dir{added}")))
+            .unwrap();
+        let (tree, folder) = merged.tree();
+        let names = shown(&tree, &folder, &mut merged.world.crypto);
+        assert_eq!(names.len(), 7);
+        let marked: Vec<_> = names.iter().filter(|name| name.ends_with(b"]")).collect();
+        assert!(marked.len() == 1 && marked[0].starts_with(b"common [conflict ") && marked[0].len() <= 255);
+        assert!(std::str::from_utf8(marked[0]).is_ok());
+    }
+}
+
 #[test]
 fn b7_copies_of_entries_of_both_records_are_shown() {
     let mut merged = Merged::new(COPIES[3], false);
