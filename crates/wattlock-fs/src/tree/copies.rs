@@ -123,6 +123,10 @@ impl Copies {
     fn insert(&self, inode: (u64, u64), one: Known) {
         let mut known = lock(&self.known);
         if known.len() >= FOLDERS {
+            // The kernel knows entries of the others by names that no key says.
+            known.retain(|_, known| !known.shown.names.is_empty());
+        }
+        if known.len() >= FOLDERS {
             known.clear();
         }
         known.insert(inode, one);
@@ -138,6 +142,11 @@ impl Copies {
     /// The stored name of what is shown by this name.
     pub(super) fn get(&self, folder: &Folder, name: &[u8]) -> Option<OsString> {
         lock(&self.known).get(&folder.inode)?.shown.stored.get(name).cloned()
+    }
+
+    /// The names that stored ones were shown by.
+    pub(super) fn names(&self, folder: &Folder) -> HashMap<OsString, Vec<u8>> {
+        lock(&self.known).get(&folder.inode).map_or_else(HashMap::new, |known| known.shown.names.clone())
     }
 
     /// The name that a stored one is shown by.
@@ -200,20 +209,26 @@ pub(super) fn is_copy_of(stored: &OsStr, entry: &OsStr) -> bool {
 }
 
 /// The names that these are shown by, each once, and none that an entry has, in the order that `others` then has. The
-/// first that is free counts: for what a key holder named that name; the mark without blanks at its ends; the mark as it
-/// is; the mark with a turn.
-pub(super) fn show(entries: &HashSet<&[u8]>, others: &mut [Other]) -> (Vec<Vec<u8>>, Shown) {
+/// first that is free counts: what it was shown by before; for what a key holder named, that name; the mark without blanks
+/// at its ends; the mark as it is; the mark with a turn.
+pub(super) fn show(
+    entries: &HashSet<&[u8]>,
+    others: &mut [Other],
+    before: &HashMap<OsString, Vec<u8>>,
+) -> (Vec<Vec<u8>>, Shown) {
     // The order of a listing says nothing; this one is the same each time.
     others.sort_by(|one, other| {
+        let new = |other: &Other| !before.contains_key(&other.stored);
         let blanks = |other: &Other| other.added.trim_ascii() != other.added;
-        (one.copied, blanks(one), one).cmp(&(other.copied, blanks(other), other))
+        (new(one), one.copied, blanks(one), one).cmp(&(new(other), other.copied, blanks(other), other))
     });
     let (mut taken, mut turns, mut remembered) = (HashSet::new(), HashMap::new(), Shown::default());
     let mut shown = Vec::new();
     for other in others {
         let trimmed = names::marked(&other.name, other.added.trim_ascii(), None);
         let own = (!other.copied).then(|| other.name.clone());
-        let first = own.into_iter().chain([trimmed.clone(), names::marked(&other.name, &other.added, None)]);
+        let first = before.get(&other.stored).cloned().into_iter().chain(own);
+        let first = first.chain([trimmed.clone(), names::marked(&other.name, &other.added, None)]);
         let turns = turns.entry(trimmed).or_insert(1);
         let more = std::iter::repeat_with(|| {
             *turns += 1;

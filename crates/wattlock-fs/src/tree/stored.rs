@@ -184,11 +184,11 @@ impl Tree {
                 }
             }
         }
-        let entries = match others.is_empty() {
-            true => HashSet::new(),
-            false => survey.listed.iter().map(|listed| &*listed.name).collect(),
-        };
-        let (names, shown) = copies::show(&entries, &mut others);
+        if others.is_empty() {
+            return Ok(copies::Shown::default());
+        }
+        let entries: HashSet<_> = survey.listed.iter().map(|listed| &*listed.name).collect();
+        let (names, shown) = copies::show(&entries, &mut others, &self.copies.names(folder));
         for (other, name) in others.iter().zip(names) {
             let seen = seen_others.remove(&other.stored);
             survey.listed.extend(seen.and_then(|seen| seen.shown(folder, name)));

@@ -375,6 +375,21 @@ fn b7_a_name_of_the_other_record_that_is_gone_is_free() {
     assert_eq!(found(&tree, &folder, b"theirs", &inside, crypto), Some(own));
 }
 
+/// What is removed does not come back by the same name while the volume is open.
+#[test]
+fn b7_a_shown_name_stays_when_the_entry_that_had_it_goes() {
+    let mut merged = Merged::new(COPIES[0], false);
+    let (tree, folder) = merged.tree();
+    let (mut all, crypto) = (merged.all(), &mut merged.world.crypto);
+    assert_eq!(shown(&tree, &folder, crypto), all);
+    let common = tree.entry(&folder, b"common", crypto).unwrap();
+    tree.remove(&folder, &common, false).unwrap();
+    all.remove(&b"common"[..]);
+    assert_eq!(shown(&tree, &folder, crypto), all);
+    let (tree, folder) = merged.tree();
+    assert!(shown(&tree, &folder, &mut merged.world.crypto).contains(&b"common"[..]));
+}
+
 /// Of the longest name of a record's copy, and of one of blanks.
 #[test]
 fn audit_10_a_records_suffix_is_marked_whatever_it_is() {
