@@ -17,6 +17,7 @@
 
 mod changes;
 mod copies;
+mod others;
 mod records;
 mod rights;
 mod second;

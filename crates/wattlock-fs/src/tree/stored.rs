@@ -1,6 +1,6 @@
 //! Which stored names there are in a folder, and what they mean.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -10,8 +10,7 @@ use wattlock_core::sync::lock;
 use wattlock_core::{Data, Key, Kind, Request};
 use wattlock_door::Crypto;
 
-use super::copies::{self, Other};
-use super::second::{Second, is_record};
+use super::second::is_record;
 use super::{Entry, Folder, Listed, Tree};
 use crate::Error;
 use crate::beneath::{self, is_reserved};
@@ -26,15 +25,6 @@ pub(super) const SIDECAR: &str = ".name";
 
 /// Symbols of a SHA-256 hash in base64url.
 const HASH: usize = 43;
-
-/// Symbols of a stored name that another program adds at most: each is one trial more for a name that is not ours.
-const ADDED: usize = 40;
-
-/// Copies of the file beside one long name that are tried.
-const BESIDE: usize = 16;
-
-/// Symbols of the shortest stored name: a vector, and one byte.
-const SHORTEST: usize = (names::VECTOR + 1) * 4 / 3 + 1;
 
 /// What a plain name that begins with our own prefix is stored with.
 const PLAIN: &str = "wattlock.plain.";
@@ -144,56 +134,6 @@ impl Tree {
         let shown = self.survey_unknown(folder, unknown, &mut survey, stop, crypto)?;
         self.copies.found(folder.inode, stamp, shown);
         Ok(survey)
-    }
-
-    /// What the folder's own key does not open as a name: entries of other records, and copies.
-    fn survey_unknown(
-        &self,
-        folder: &Folder,
-        unknown: Vec<Seen>,
-        survey: &mut Survey,
-        stop: &dyn Fn() -> bool,
-        crypto: &mut impl Crypto,
-    ) -> Result<copies::Shown, Error> {
-        let own = || survey.own.iter().filter(|(_, what)| *what == Stored::OwnCopy).map(|(stored, _)| stored);
-        let seconds = self.seconds(folder, own(), crypto)?;
-        let mut beside: HashMap<Vec<u8>, Vec<OsString>> = HashMap::new();
-        for copy in own() {
-            if let Some(entry) = beside_copy(copy.as_bytes()) {
-                beside.entry(entry).or_default().push(copy.clone());
-            }
-        }
-        let keys = Keys { folder, seconds: &seconds, beside: &beside };
-        let (mut others, mut seen_others) = (Vec::new(), HashMap::new());
-        survey.records.extend(seconds.iter().map(|second| (second.stored.clone(), 0)));
-        for seen in unknown {
-            go_on(stop)?;
-            let Some(Found { named, record, beside }) = keys.what(&seen.stored, crypto)? else {
-                survey.foreign.push(seen.stored);
-                continue;
-            };
-            survey.beside.extend(beside.map(|sealed| (seen.stored.clone(), sealed)));
-            if let Some(record) = record.and_then(|record| survey.records.get_mut(record)) {
-                record.1 += 1;
-            }
-            match named {
-                Named::Own(name) => survey.listed.extend(seen.shown(folder, name)),
-                Named::Other(other) => {
-                    others.push(other);
-                    seen_others.insert(seen.stored.clone(), seen);
-                }
-            }
-        }
-        if others.is_empty() {
-            return Ok(copies::Shown::default());
-        }
-        let entries: HashSet<_> = survey.listed.iter().map(|listed| &*listed.name).collect();
-        let (names, shown) = copies::show(&entries, &mut others, &self.copies.names(folder));
-        for (other, name) in others.iter().zip(names) {
-            let seen = seen_others.remove(&other.stored);
-            survey.listed.extend(seen.and_then(|seen| seen.shown(folder, name)));
-        }
-        Ok(shown)
     }
 
     /// A copy that another program made of an entry, or an entry of another record of the folder, by the name that it is
@@ -306,7 +246,7 @@ impl Tree {
 
 /// The sealed name of a stored one; of a long one from the file beside it, or the first of these copies of that file that
 /// has it, and then it says so. `None` for what has none.
-fn sealed_name(
+pub(super) fn sealed_name(
     folder: &Folder,
     stored: &[u8],
     copies: &[OsString],
@@ -327,7 +267,7 @@ fn sealed_name(
 }
 
 /// The name in the sealed form that a stored name has.
-fn open_stored(
+pub(super) fn open_stored(
     key: &Key,
     stored: &[u8],
     sealed: &[u8],
@@ -338,15 +278,15 @@ fn open_stored(
 }
 
 /// One that a listing has.
-struct Seen {
-    stored: OsString,
+pub(super) struct Seen {
+    pub(super) stored: OsString,
     inode: u64,
     kind: FileType,
 }
 
 impl Seen {
     /// What it is shown as; `None` if the listing did not say what it is, and it is gone meanwhile.
-    fn shown(self, folder: &Folder, name: Vec<u8>) -> Option<Listed> {
+    pub(super) fn shown(self, folder: &Folder, name: Vec<u8>) -> Option<Listed> {
         let Seen { stored, inode, mut kind } = self;
         if kind == FileType::Unknown {
             let status = rustix::fs::statat(&folder.fd, &*stored, AtFlags::SYMLINK_NOFOLLOW).ok()?;
@@ -355,95 +295,6 @@ impl Seen {
         Some(Listed { name, stored, inode, kind })
     }
 }
-
-/// What a stored name is that the folder's own key and the file beside it do not open.
-struct Found {
-    named: Named,
-    /// Which of the other records opens it.
-    record: Option<usize>,
-    /// Its sealed name, if only a copy of the file beside it has that.
-    beside: Option<Vec<u8>>,
-}
-
-enum Named {
-    /// By the folder's own key.
-    Own(Vec<u8>),
-    Other(Other),
-}
-
-/// All that opens names in a folder.
-struct Keys<'a> {
-    folder: &'a Folder,
-    seconds: &'a [Second],
-    /// Copies of the files beside long names, by the entry's stored name.
-    beside: &'a HashMap<Vec<u8>, Vec<OsString>>,
-}
-
-impl Keys<'_> {
-    fn what(&self, stored: &OsStr, crypto: &mut impl Crypto) -> Result<Option<Found>, Error> {
-        let Some(own) = self.folder.key.as_ref().filter(|_| !is_of_volume(stored)) else { return Ok(None) };
-        let (bytes, copies) = (stored.as_bytes(), self.copies_beside(stored.as_bytes()));
-        let keys = || std::iter::once(own).chain(self.seconds.iter().map(|second| &second.key)).enumerate();
-        let other = |copied, name, added: &[u8]| {
-            Named::Other(Other { copied, stored: stored.to_owned(), name, added: added.to_vec() })
-        };
-        let sealed = match self.seconds.is_empty() && copies.is_empty() {
-            true => None,
-            false => sealed_name(self.folder, bytes, copies, crypto)?,
-        };
-        if let Some((sealed, of_copy)) = sealed {
-            for (at, key) in keys() {
-                let Some(name) = open_stored(key, bytes, &sealed, crypto)? else { continue };
-                let record = at.checked_sub(1);
-                let named = match record {
-                    None => Named::Own(name),
-                    Some(record) => other(false, name, &self.seconds[record].added),
-                };
-                return Ok(Some(Found { named, record, beside: of_copy.then_some(sealed) }));
-            }
-        }
-        for (at, key) in keys() {
-            if let Some((name, added)) = self.within(key, bytes, crypto)? {
-                let named = other(true, name, added);
-                return Ok(Some(Found { named, record: at.checked_sub(1), beside: None }));
-            }
-        }
-        Ok(None)
-    }
-
-    fn copies_beside(&self, entry: &[u8]) -> &[OsString] {
-        self.beside.get(entry).map_or(&[], |copies| &copies[..copies.len().min(BESIDE)])
-    }
-
-    /// The name of an entry of this key, with whose stored name another one begins, and what another program added: behind
-    /// it, or within a long one. That may begin with symbols of base64url as well; only the entry's own part authenticates.
-    /// Contents do not depend on names, so such a copy opens.
-    fn within<'b>(
-        &self,
-        key: &Key,
-        stored: &'b [u8],
-        crypto: &mut impl Crypto,
-    ) -> Result<Option<Added<'b>>, Error> {
-        let opened = |entry: &[u8], crypto: &mut _| {
-            let sealed = sealed_name(self.folder, entry, self.copies_beside(entry), crypto)?;
-            sealed.map_or(Ok(None), |(sealed, _)| open_stored(key, entry, &sealed, crypto))
-        };
-        if let Some((entry, added)) = long_copy(stored) {
-            return Ok(opened(&entry, crypto)?.map(|name| (name, added)));
-        }
-        let symbols = stored.iter().position(|byte| !is_symbol(byte)).unwrap_or(stored.len());
-        let last = symbols.min(stored.len().saturating_sub(1));
-        for end in (SHORTEST.max(last.saturating_sub(ADDED))..=last).rev() {
-            if let Some(name) = opened(&stored[..end], crypto)? {
-                return Ok(Some((name, &stored[end..])));
-            }
-        }
-        Ok(None)
-    }
-}
-
-/// An entry's name, and what another program added to its stored name.
-type Added<'a> = (Vec<u8>, &'a [u8]);
 
 /// Whether a folder, or the beginning of a file, could be ours. What cannot be looked at is taken for ours.
 fn begins_as_ours(folder: &Folder, stored: &OsStr) -> bool {
@@ -461,7 +312,7 @@ fn begins_as_ours(folder: &Folder, stored: &OsStr) -> bool {
     }
 }
 
-fn go_on(stop: &dyn Fn() -> bool) -> Result<(), Error> {
+pub(super) fn go_on(stop: &dyn Fn() -> bool) -> Result<(), Error> {
     if stop() { Err(wattlock_door::Error::Interrupted.into()) } else { Ok(()) }
 }
 
@@ -574,7 +425,7 @@ pub(super) fn long_copy(stored: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 }
 
 /// Of base64url.
-fn is_symbol(byte: &u8) -> bool {
+pub(super) fn is_symbol(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
 }
 
@@ -588,7 +439,7 @@ pub(super) fn goes_with_folder(stored: &OsStr) -> bool {
     is_ours(stored.as_bytes()) && !is_of_volume(stored)
 }
 
-fn is_of_volume(stored: &OsStr) -> bool {
+pub(super) fn is_of_volume(stored: &OsStr) -> bool {
     long_copy(stored.as_bytes()).is_none() && VOLUME.iter().any(|own| added(stored.as_bytes(), own).is_some())
 }
 

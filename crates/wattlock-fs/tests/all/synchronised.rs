@@ -375,6 +375,31 @@ fn b7_a_name_of_the_other_record_that_is_gone_is_free() {
     assert_eq!(found(&tree, &folder, b"theirs", &inside, crypto), Some(own));
 }
 
+/// The other machine's record and entries arrive, or take the place of this one's, while the folder is open.
+#[test]
+fn b7_an_open_folder_shows_what_arrives_by_another_record() {
+    let mut merged = Merged::new(COPIES[0], false);
+    let (record, copy) = (merged.inside.join("wattlock.dir"), merged.inside.join(merged.copy));
+    let aside = merged.inside.join("aside");
+    fs::rename(&copy, &aside).unwrap();
+    let (tree, folder) = merged.tree();
+    tree.set_shared(true);
+    let (all, crypto) = (merged.all(), &mut merged.world.crypto);
+    let survey = tree.survey(&folder, &|| false, crypto).unwrap();
+    assert_eq!((survey.listed.len(), survey.foreign.len()), (3, 5), "four of the other's, and its record");
+    fs::rename(&aside, &copy).unwrap();
+    assert_eq!(shown(&tree, &folder, crypto), all);
+    // The records change places: the names that are shown stay.
+    fs::rename(&record, &aside).unwrap();
+    fs::rename(&copy, &record).unwrap();
+    fs::rename(&aside, &copy).unwrap();
+    assert_eq!(shown(&tree, &folder, crypto), all);
+    make(&tree, &folder, b"new", crypto);
+    let (tree, folder) = merged.tree();
+    let names = shown(&tree, &folder, &mut merged.world.crypto);
+    assert!(names.is_superset(&all) && names.contains(&b"new"[..]) && names.len() == 8);
+}
+
 /// What is removed does not come back by the same name while the volume is open.
 #[test]
 fn b7_a_shown_name_stays_when_the_entry_that_had_it_goes() {
