@@ -302,6 +302,9 @@ impl Tree {
         });
         let lost = match opened {
             Err(Error::Damaged(lost)) => lost,
+            Err(error) if error.errno() == Errno::LOOP.raw_os_error() => {
+                "folder record: a link is in its place".into()
+            }
             opened => return Folder::with(fd, inode, &opened?, None),
         };
         if let Some((copy, _)) = self.good_copy(&fd, crypto)? {

@@ -249,6 +249,22 @@ fn b7_a_lost_record_is_read_by_its_copy_and_repaired_from_it() {
 }
 
 #[test]
+fn b7_a_link_in_place_of_a_record_is_a_lost_record() {
+    let mut merged = Merged::new(COPIES[2], false);
+    let record = merged.inside.join("wattlock.dir");
+    fs::rename(&record, merged.inside.join("wattlock.dir~")).unwrap();
+    std::os::unix::fs::symlink(".annex/objects/dir", &record).unwrap();
+    let (tree, folder) = merged.tree();
+    assert_eq!(shown(&tree, &folder, &mut merged.world.crypto).len(), 7);
+    let said = [false, true, false].map(|repair| merged.check(repair));
+    assert_eq!(
+        said.each_ref().map(|said| (said.damaged.len(), said.repaired.len())),
+        [(1, 0), (0, 1), (0, 0)]
+    );
+    assert!(fs::symlink_metadata(&record).unwrap().is_file());
+}
+
+#[test]
 fn b7_no_copy_of_a_record_without_bytes_is_believed() {
     let mut world = World::new(NameMode::PerFolder);
     let (tree, root) = world.tree();
