@@ -15,6 +15,7 @@ mod plans;
 mod reader;
 mod reading;
 mod support;
+mod synchronised;
 mod tree;
 mod trouble;
 mod volume;
