@@ -310,3 +310,39 @@ fn an_origin_and_an_epoch_say_which_journal_is_older() {
     let (_, fourth) = start(Some((first.origin, 1000)));
     assert!(fourth.origin == first.origin && fourth.epoch > 1000);
 }
+
+#[test]
+fn an_older_chunk_and_an_older_file_open_until_the_file_is_emptied() {
+    let mut victim = Victim::new();
+    victim.run(|victim, contents| {
+        victim.make(contents, "x", &pattern(20_000, 1));
+    });
+    fs::copy(victim.path("x"), victim.path("old")).unwrap();
+    victim.run(|victim, contents| {
+        victim.open(contents, "x").unwrap().write(&pattern(20_000, 2), 0, &mut victim.crypto).unwrap();
+    });
+    victim.exchange("old", "x", 1);
+    let mixed = victim.reads("x").unwrap();
+    assert!(mixed[..4096] == pattern(20_000, 2)[..4096] && mixed[4096..8192] == pattern(20_000, 1)[4096..8192]);
+    let old = fs::read(victim.path("old")).unwrap();
+    fs::write(victim.path("x"), &old).unwrap();
+    assert!(victim.reads("x").unwrap() == pattern(20_000, 1));
+    victim.run(|victim, contents| {
+        let x = victim.open(contents, "x").unwrap();
+        x.set_len(0, &mut victim.crypto).unwrap();
+        x.write(&pattern(20_000, 3), 0, &mut victim.crypto).unwrap();
+    });
+    victim.exchange("old", "x", 1);
+    assert!(is_damaged(victim.reads("x")));
+}
+
+#[test]
+fn audit_8_files_of_one_volume_that_are_exchanged_open_under_each_others_names() {
+    let mut victim = Victim::new();
+    victim.run(|victim, contents| {
+        victim.make(contents, "private", &pattern(9000, 1));
+        victim.make(contents, "public", &pattern(5000, 2));
+    });
+    fs::write(victim.path("public"), fs::read(victim.path("private")).unwrap()).unwrap();
+    assert!(victim.reads("public").unwrap() == pattern(9000, 1));
+}
