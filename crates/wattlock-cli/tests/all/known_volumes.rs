@@ -388,7 +388,13 @@ fn audit_4_an_older_journal_that_would_change_files_is_refused_where_it_is_known
     let journal = desk.at("vol/wattlock.journal");
     let newest = fs::read(&journal).unwrap();
     fs::write(&journal, &older).unwrap();
-    every_write_is_refused(&desk, 94, "an older wattlock.journal");
+    fs::write(desk.at("in"), "a third one").unwrap();
+    let refuses = "an older wattlock.journal";
+    refused(&with_key(&desk, &["cp", "--into", "--force", "vol", "in", "/"]), 94, refuses);
+    for words in &WRITE[1..] {
+        refused(&with_key(&desk, words), 94, refuses);
+    }
+    refused(&desk.run(&["mount", "-i", "key.txt", "vol", "mnt"]), 94, refuses);
     for words in [&["check", "vol"][..], &["cat", "vol", "/in"]] {
         let output = with_key(&desk, words);
         assert!(said(&output).contains("an older wattlock.journal"), "{words:?}: {}", said(&output));

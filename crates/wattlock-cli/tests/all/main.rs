@@ -27,4 +27,5 @@ mod serve;
 mod standin;
 mod stream;
 mod sum;
+mod synchroniser;
 mod typed;

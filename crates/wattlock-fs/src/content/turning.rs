@@ -41,7 +41,7 @@ impl<S: Store> Content<S> {
             if state.sealer.id == id || self.shared.is_unclean(id) {
                 return Ok(());
             }
-            with_scratch(|scratch| self.turn(&mut state, id, scratch, crypto))
+            with_scratch(|scratch| self.turn(&mut state, id, false, scratch, crypto))
         })
     }
 
@@ -63,7 +63,8 @@ impl<S: Store> Content<S> {
         drop(files);
         let id = if other { self.shared.outside_ranges()? } else { state.sealer.id };
         match state.ledger.len() == 0 || other {
-            true => self.turn(state, id, scratch, crypto),
+            // What does not open is damage: only who empties it begins anew.
+            true => self.turn(state, id, false, scratch, crypto),
             false => Ok(()),
         }
     }
@@ -81,11 +82,25 @@ impl<S: Store> Content<S> {
         Ok(())
     }
 
-    /// Gives the file an id and a key.
+    /// Empties a file that looks empty already. What it has need not open.
+    pub(super) fn empty_again(
+        &self,
+        state: &mut State<S::File>,
+        scratch: &mut Scratch,
+        crypto: &mut impl Crypto,
+    ) -> Result<(), Error> {
+        match state.own_key {
+            true => Ok(()),
+            false => self.turn(state, state.sealer.id, true, scratch, crypto),
+        }
+    }
+
+    /// Gives the file an id and a key; one without content (`blank`) whatever it has.
     fn turn(
         &self,
         state: &mut State<S::File>,
         id: u64,
+        blank: bool,
         scratch: &mut Scratch,
         crypto: &mut impl Crypto,
     ) -> Result<(), Error> {
@@ -95,7 +110,7 @@ impl<S: Store> Content<S> {
             return self.carry_out(state, &Request::Rename, scratch, crypto);
         }
         self.next_key(state, id, crypto)?;
-        let done = self.seal_anew(state, scratch, crypto);
+        let done = self.seal_anew(state, blank, scratch, crypto);
         let done = done.and_then(|request| self.carry_out(state, &request, scratch, crypto));
         state.next = None;
         // As much as a file has is not kept for the next call.
@@ -107,6 +122,7 @@ impl<S: Store> Content<S> {
     fn seal_anew(
         &self,
         state: &mut State<S::File>,
+        blank: bool,
         scratch: &mut Scratch,
         crypto: &mut impl Crypto,
     ) -> Result<Request, Error> {
@@ -123,7 +139,9 @@ impl<S: Store> Content<S> {
                 index = end;
                 continue;
             }
-            self.read_chunk(state, index, &mut plain, scratch, crypto)?;
+            if !blank {
+                self.read_chunk(state, index, &mut plain, scratch, crypto)?;
+            }
             let (from, bytes) = (sealed.len(), plain.len() + OVERHEAD);
             sealed.resize(from + bytes, 0);
             if let Some(Sealer { key, writer, .. }) = &mut state.next {

@@ -230,6 +230,8 @@ impl<S: Store> Content<S> {
                 } else if may_cut && len < state.ledger.len() {
                     // What an empty file had before can be put back by the storage: it does not open with another key.
                     self.cut(&mut state, len, len == 0, scratch, crypto)
+                } else if may_cut && len == 0 {
+                    self.empty_again(&mut state, scratch, crypto)
                 } else {
                     Ok(())
                 }
@@ -256,8 +258,8 @@ impl<S: Store> Content<S> {
         head.truncate(geometry.within(index, len));
         scratch.head = head;
         result?;
-        // A run of holes that begins before and goes on behind the cut.
-        let run = match state.ledger.is_sparse() && index < geometry.tail(state.ledger.len()) {
+        // A run of holes that begins before and goes on behind the cut; with another key none goes on.
+        let run = match !turn && state.ledger.is_sparse() && index < geometry.tail(state.ledger.len()) {
             true => self.run_at(state, index, crypto)?.map(|(start, _)| start),
             false => None,
         };

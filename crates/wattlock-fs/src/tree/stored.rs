@@ -177,7 +177,7 @@ impl Tree {
         stored: &OsStr,
         crypto: &mut impl Crypto,
     ) -> Result<bool, Error> {
-        Ok(folder.key.is_some() && self.name(folder, stored, crypto)?.is_none())
+        Ok(folder.key.is_some() && self.entry_name(folder, stored, crypto)?.is_none())
     }
 
     /// Says whether other programs change the volume's folders meanwhile.

@@ -100,8 +100,10 @@ impl World {
             }
         };
         let latest = |world: &World| world.files[file].last().unwrap().states.last().unwrap().clone();
-        let mut now = vec![0; content.len() as usize];
+        // One byte more: where the end is is content, too.
+        let mut now = vec![0; content.len() as usize + 1];
         let whole = content.read(&mut now, 0, &mut self.crypto);
+        now.pop();
         if whole.is_err() || now != latest(self) || choose(3) == 0 {
             content.set_len(0, &mut self.crypto).unwrap();
             let torn = killed && self.files[file].last().unwrap().torn;
@@ -152,21 +154,22 @@ impl World {
             1 => {
                 let from = HEADER + choose(other.len().saturating_sub(HEADER) / STRIDE + 1) * STRIDE;
                 let piece = &other[from.min(other.len())..(from + STRIDE).min(other.len())];
-                bytes.truncate(bytes.len().max(slot));
                 bytes.resize(bytes.len().max(slot + piece.len()), 0);
                 bytes[slot..slot + piece.len()].copy_from_slice(piece);
             }
             2 => {
                 let from = slot.min(other.len());
                 let until = (slot + STRIDE).min(other.len());
-                bytes.truncate(slot.max(bytes.len().min(slot)));
+                bytes.truncate(slot);
                 bytes.extend(&other[from..until]);
             }
             3 => bytes.truncate(slot),
             4 => bytes.truncate(choose(bytes.len() + 1)),
-            5 => bytes[..HEADER.min(slot)].copy_from_slice(&other[..HEADER]),
+            5 if bytes.len() >= HEADER && other.len() >= HEADER => {
+                bytes[..HEADER].copy_from_slice(&other[..HEADER]);
+            }
             6 => bytes.iter_mut().take(HEADER).for_each(|byte| *byte = 0),
-            7 => bytes.resize(bytes.len() + STRIDE * choose(300), 0),
+            5 | 7 => bytes.resize(bytes.len() + STRIDE * choose(300), 0),
             _ => {
                 let journal = self.journals[choose(self.journals.len())].clone();
                 fs::write(self.folder.path().join(JOURNAL), journal).unwrap();
@@ -184,10 +187,11 @@ impl World {
         for file in 0..FILES {
             let (backing, place) = self.place(file);
             let Ok(content) = contents.open(backing, place, &mut self.crypto) else { continue };
-            let mut bytes = vec![0; (content.len() as usize).min(1 << 22)];
+            let mut bytes = vec![0; (content.len() as usize).min(1 << 22) + 1];
             if content.read(&mut bytes, 0, &mut self.crypto).is_err() {
                 continue;
             }
+            bytes.pop();
             let explained = self.files.iter().flatten().any(|era| era.explains(&bytes));
             let values: BTreeSet<u8> = bytes.iter().copied().collect();
             assert!(explained, "file{file}: {} bytes of {values:?} that it never had", bytes.len());

@@ -323,7 +323,9 @@ fn an_older_chunk_and_an_older_file_open_until_the_file_is_emptied() {
     });
     victim.exchange("old", "x", 1);
     let mixed = victim.reads("x").unwrap();
-    assert!(mixed[..4096] == pattern(20_000, 2)[..4096] && mixed[4096..8192] == pattern(20_000, 1)[4096..8192]);
+    assert!(
+        mixed[..4096] == pattern(20_000, 2)[..4096] && mixed[4096..8192] == pattern(20_000, 1)[4096..8192]
+    );
     let old = fs::read(victim.path("old")).unwrap();
     fs::write(victim.path("x"), &old).unwrap();
     assert!(victim.reads("x").unwrap() == pattern(20_000, 1));
