@@ -391,7 +391,8 @@ fn audit_4_an_older_journal_that_would_change_files_is_refused_where_it_is_known
     fs::write(desk.at("in"), "a third one").unwrap();
     let refuses = "an older wattlock.journal";
     refused(&with_key(&desk, &["cp", "--into", "--force", "vol", "in", "/"]), 94, refuses);
-    for words in &WRITE[1..] {
+    // Removing starts no journal.
+    for words in &WRITE[2..] {
         refused(&with_key(&desk, words), 94, refuses);
     }
     refused(&desk.run(&["mount", "-i", "key.txt", "vol", "mnt"]), 94, refuses);

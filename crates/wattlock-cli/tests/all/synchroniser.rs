@@ -153,7 +153,7 @@ fn two_machines(naming: Naming, names: &str) {
         let mut written = Vec::new();
         for machine in 0..2 {
             machines.make_folder(machine, "folder");
-            let long = format!("/{}", "long".repeat(60));
+            let long = format!("/{}", "long".repeat(45));
             for name in ["/doc.txt", "/folder/common", &format!("/folder/of {machine}"), &long] {
                 let text = format!("{name} {machine} {round}");
                 machines.write(machine, name, &text);
