@@ -14,6 +14,13 @@ use crate::door::{Inner, errno, inode, is_full, type_of};
 use crate::folders::Dir;
 use crate::table::Held;
 
+/// What has a name: its number, and its inode.
+struct There {
+    number: u64,
+    inode: (u64, u64),
+    is_folder: bool,
+}
+
 /// A name that is about to be removed, or replaced.
 struct Going<'a> {
     number: u64,
@@ -112,16 +119,20 @@ impl<B: Backing> Inner<B> {
             let new_entry = self.backing.entry(&new.folder, to.1, thread)?;
             let _moving = self.moving();
             let (old_name, new_name) = ((from.0, &*old_entry.stored), (to.0, &*new_entry.stored));
-            let (moved, kind) = self.number_at(&old, &old_entry)?.ok_or_else(|| errno(Errno::NOENT))?;
+            let there = self.at(&old, &old_entry)?.ok_or_else(|| errno(Errno::NOENT))?;
+            let moved = there.number;
             let rename = || self.backing.rename((&old.folder, &old_entry), (&new.folder, &new_entry), flags);
             if exchange {
-                let (other, other_kind) =
-                    self.number_at(&new, &new_entry)?.ok_or_else(|| errno(Errno::NOENT))?;
-                let done =
-                    self.moved(moved, old_name, new_name, || self.moved(other, new_name, old_name, rename));
+                let other = self.at(&new, &new_entry)?.ok_or_else(|| errno(Errno::NOENT))?;
+                let done = self.moved(moved, old_name, new_name, || {
+                    self.moved(other.number, new_name, old_name, rename)
+                });
                 if done.is_ok() {
-                    self.tell_moved(kind, old_name, new_name);
-                    self.tell_moved(other_kind, new_name, old_name);
+                    // A folder's path may not be the other's at any time: what is below would be mixed.
+                    let beside = (to.0, OsStr::new("/"));
+                    self.tell_moved(&other, new_name, beside);
+                    self.tell_moved(&there, old_name, new_name);
+                    self.tell_moved(&other, beside, old_name);
                 }
                 return done;
             }
@@ -137,7 +148,7 @@ impl<B: Backing> Inner<B> {
             };
             let done = self.moved(moved, old_name, new_name, rename);
             if done.is_ok() {
-                self.tell_moved(kind, old_name, new_name);
+                self.tell_moved(&there, old_name, new_name);
             }
             if let Some(going) = going {
                 self.gone(going, &done);
@@ -147,24 +158,20 @@ impl<B: Backing> Inner<B> {
     }
 
     /// Tells the backing of another name, or of one more, of an inode that may be a folder.
-    fn tell_moved(&self, what: ((u64, u64), bool), from: (u64, &OsStr), to: (u64, &OsStr)) {
+    fn tell_moved(&self, what: &There, from: (u64, &OsStr), to: (u64, &OsStr)) {
         if self.backing.follows_moves() {
-            let (inode, is_folder) = what;
-            self.backing.moved(
-                inode,
-                is_folder,
-                &self.table.path(from.0, from.1),
-                &self.table.path(to.0, to.1),
-            );
+            let (from, to) = (self.table.path(from.0, from.1), self.table.path(to.0, to.1));
+            self.backing.moved(what.inode, what.is_folder, &from, &to);
         }
     }
 
-    /// The number of what has a name, its inode, and whether that is a folder.
-    fn number_at(&self, dir: &Dir<B::Folder>, entry: &Entry) -> Result<Option<(u64, ((u64, u64), bool))>> {
+    /// What has a name.
+    fn at(&self, dir: &Dir<B::Folder>, entry: &Entry) -> Result<Option<There>> {
         match self.stat_in(dir, &entry.stored) {
             Ok(stat) => {
                 let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-                Ok(Some((self.table.number(inode(&stat)), (inode(&stat), is_folder))))
+                let inode = inode(&stat);
+                Ok(Some(There { number: self.table.number(inode), inode, is_folder }))
             }
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(errno(error)),
@@ -206,7 +213,7 @@ impl<B: Backing> Inner<B> {
             });
             if linked.is_ok() {
                 let name = (parent, &*entry.stored);
-                self.tell_moved((inode(&stat), false), name, name);
+                self.tell_moved(&There { number, inode: inode(&stat), is_folder: false }, name, name);
             }
             linked
         });
