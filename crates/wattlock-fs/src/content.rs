@@ -40,7 +40,7 @@ mod writing;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use wattlock_core::sync::{lock, read, write};
 use wattlock_core::{Algorithm, Key};
@@ -672,7 +672,7 @@ impl<S: Store> Shared<S> {
             keys: RwLock::new(keys.files),
             copies: keys.copies,
             plain_names: keys.plain_names,
-            started: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            started: journal.now(),
             journal,
             creating: RwLock::default(),
             epoch: RwLock::default(),

@@ -95,7 +95,7 @@ struct Inner {
     epoch: u64,
     /// Random, for the journal's life: epochs of two journals say nothing of each other.
     origin: [u8; 8],
-    /// When the first epoch began of those that did not end well, or this one: seconds since 1970.
+    /// When the first epoch began of those that did not end well, or this one: nanoseconds since 1970.
     since: u64,
     /// The number of the latest record.
     number: u64,
@@ -212,7 +212,7 @@ impl<F: File> Journal<F> {
         head[16..24].copy_from_slice(&epoch.to_be_bytes());
         head[24..56].copy_from_slice(&salt);
         head[56..60].copy_from_slice(&(ranges.len() as u32).to_be_bytes());
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let now = self.now().as_nanos() as u64;
         let since = if ranges.is_empty() { now } else { inner.since.min(now) };
         head[60..68].copy_from_slice(&since.to_be_bytes());
         head[68..76].copy_from_slice(&inner.origin);
@@ -259,9 +259,15 @@ impl<F: File> Journal<F> {
         self.inner().secrets = secrets;
     }
 
-    /// When the first epoch began of those that did not end well, or this one: seconds since 1970.
-    pub(crate) fn since(&self) -> u64 {
-        self.inner().since
+    /// When the first epoch began of those that did not end well, or this one: since 1970.
+    pub(crate) fn since(&self) -> Duration {
+        Duration::from_nanos(self.inner().since)
+    }
+
+    /// The time by which files of the journal's storage are made, since 1970.
+    pub(crate) fn now(&self) -> Duration {
+        let own = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.file.as_ref().map_or_else(own, File::now)
     }
 
     /// Whether the journal's file was made after that: it is a copy then.

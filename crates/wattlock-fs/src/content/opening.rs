@@ -16,8 +16,9 @@ use crate::Error;
 use crate::format::{HEADER_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
 use crate::store::{File, Place, Store};
 
-/// Seconds by which a clock may have been set back since an epoch began, or another machine's is behind.
-const CLOCKS: u64 = 600;
+/// By so much a file's time may be behind the clock at which its epoch began. Where a clock was set back since, what was
+/// made looks older than the epoch, and is damage instead of nothing.
+const BEHIND: Duration = Duration::from_millis(20);
 
 /// By so much a file's time may be behind the clock at which it was made.
 const AHEAD: Duration = Duration::from_millis(50);
@@ -270,7 +271,7 @@ impl<S: Store> Shared<S> {
         if !named || header.iter().any(|byte| *byte != 0) {
             return Ok(false);
         }
-        let since = Duration::from_secs(self.journal.since().saturating_sub(CLOCKS));
+        let since = self.journal.since().saturating_sub(BEHIND);
         match file.born() {
             Some(born) if born + AHEAD > self.started => Ok(false),
             Some(born) if born >= since && !self.journal.is_younger_than(since) => Ok(true),

@@ -348,3 +348,39 @@ fn audit_8_files_of_one_volume_that_are_exchanged_open_under_each_others_names()
     fs::write(victim.path("public"), fs::read(victim.path("private")).unwrap()).unwrap();
     assert!(victim.reads("public").unwrap() == pattern(9000, 1));
 }
+
+#[test]
+fn audit_3_what_is_begun_anew_after_a_crash_is_kept_aside() {
+    let mut victim = Victim::new();
+    victim.run(|victim, contents| {
+        victim.make(contents, "old", &pattern(9000, 1));
+    });
+    victim.killed(|victim, contents| {
+        victim.make(contents, "new", &pattern(9000, 2));
+    });
+    for name in ["old", "new"] {
+        let file = fs::File::options().write(true).open(victim.path(name)).unwrap();
+        file.write_all_at(&[0; HEADER as usize], 0).unwrap();
+    }
+    let (old, new) = (fs::read(victim.path("old")).unwrap(), fs::read(victim.path("new")).unwrap());
+    // As old as a file is whose machine starts again.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert!(is_damaged(victim.reads("old")));
+    assert_eq!(fs::read(victim.path("old")).unwrap(), old);
+    let names = |victim: &Victim| {
+        let entries = fs::read_dir(victim.folder.path()).unwrap().flatten();
+        entries
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("wattlock.bad."))
+            .collect::<Vec<_>>()
+    };
+    let kept = names(&victim);
+    let read = victim.reads("new");
+    let after = names(&victim);
+    // Storage that does not say when files were made keeps it as damage.
+    if is_damaged(read) {
+        assert_eq!(fs::read(victim.path("new")).unwrap(), new);
+        return;
+    }
+    assert!(after.len() == 1 || kept.len() == 1);
+    assert_eq!(fs::read(after[0].path()).unwrap(), new);
+}

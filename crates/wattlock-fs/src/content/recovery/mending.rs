@@ -207,7 +207,32 @@ impl<S: Store> Shared<S> {
         })
     }
 
-    /// A file without a header, made in an epoch that did not end well: nothing of it was durable.
+    /// Copies what a file has to another one that no entry is, unless it has only zeros; says which.
+    fn keep_aside(&self, file: &S::File) -> Result<Option<String>, Error> {
+        let failed = |error| Error::io("keeping what a file had", error);
+        let (len, mut at) = (file.len().map_err(failed)?, 0);
+        let (mut buffer, mut aside) = (vec![0; 1 << 16], None);
+        while let Some(data) = file.next_data(at).map_err(failed)?.filter(|data| *data < len) {
+            let got = file.read_at(&mut buffer, data).map_err(failed)?;
+            if got == 0 {
+                break;
+            }
+            if buffer[..got].iter().any(|byte| *byte != 0) {
+                let aside = match &mut aside {
+                    Some((_, aside)) => aside,
+                    none => &none.insert(self.store.make_aside().map_err(failed)?).1,
+                };
+                aside.write_at(&buffer[..got], data).map_err(failed)?;
+            }
+            at = data + got as u64;
+        }
+        let Some((name, aside)) = aside else { return Ok(None) };
+        aside.sync().map_err(failed)?;
+        Ok(Some(name))
+    }
+
+    /// A file without a header, made in an epoch that did not end well: nothing of it was durable. What it has is kept
+    /// aside.
     pub(in crate::content) fn make_empty(
         &self,
         file: &S::File,
@@ -215,6 +240,7 @@ impl<S: Store> Shared<S> {
         crypto: &mut impl Crypto,
     ) -> Result<(), Error> {
         self.writable(file, |file| {
+            let aside = self.keep_aside(file)?;
             let (_, bytes) = self.empty_file(self.outside_ranges()?, crypto)?;
             let failed = |error| Error::io("mending a file", error);
             file.set_len(0).map_err(failed)?;
@@ -223,7 +249,8 @@ impl<S: Store> Shared<S> {
             file.write_at(&bytes, 0).map_err(failed)?;
             file.sync().map_err(failed)?;
             let path = place.shown();
-            lock(&self.lines).push(format!("{path}: kept 0 bytes; nothing of it had been synced"));
+            let kept = aside.map(|name| format!("; what it had is in {name}")).unwrap_or_default();
+            lock(&self.lines).push(format!("{path}: kept 0 bytes; nothing of it had been synced{kept}"));
             Ok(())
         })
     }
