@@ -78,7 +78,8 @@ impl<S: Store> Shared<S> {
         }
         let _creating = write(&self.creating);
         let _epoch = write(&self.epoch);
-        self.bring_into_place(crypto)
+        self.bring_into_place(crypto)?;
+        self.leave_many(crypto)
     }
 
     /// Files that are open or kept.

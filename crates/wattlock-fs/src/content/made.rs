@@ -10,8 +10,10 @@ use crate::Error;
 use crate::format::SPARSE;
 use crate::store::{File, Place, Store};
 
-/// Files that are remembered. Others keep their ids.
-const MADE_MAX: usize = 1 << 20;
+/// Files that are remembered between two checkpoints. Others keep their ids.
+const MADE_MAX: usize = 1 << 17;
+/// Files above which a checkpoint does not leave their ids to the end of the run.
+const MADE_MANY: usize = 1 << 16;
 
 /// Files that this run made, by device and inode number: their ids, and where they are.
 #[derive(Default)]
@@ -56,20 +58,35 @@ impl<S: Store> Shared<S> {
     /// Gives files that this run made ids outside all ranges. Their epochs are over and everything is in place. What cannot
     /// be found or written keeps its id.
     pub(super) fn leave_ranges(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
-        let _creating = write(&self.creating);
-        let _epoch = write(&self.epoch);
-        let made = std::mem::take(&mut *lock(&self.made)).0;
-        if made.is_empty() || self.read_only || self.journal.used() > 0 {
-            return Ok(());
-        }
-        let mut left = false;
-        for (inode, (id, path)) in made {
-            left |= self.leave_range(Place { inode, path }, id, crypto)?;
-        }
+        let left = {
+            let _creating = write(&self.creating);
+            let _epoch = write(&self.epoch);
+            // Whoever wrote since the checkpoint may have made files.
+            self.journal.used() == 0 && self.leave_all(crypto)?
+        };
         match left {
             true => self.store.sync_all().map_err(|error| Error::io("syncing the volume", error)),
             false => Ok(()),
         }
+    }
+
+    /// Leaves the rest to the end of the run unless there are many. The caller holds what files being made share, and the
+    /// epoch, alone; the journal is empty.
+    pub(super) fn leave_many(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
+        let many = lock(&self.made).0.len() >= MADE_MANY;
+        if many { self.leave_all(crypto).map(drop) } else { Ok(()) }
+    }
+
+    /// Whether any file got another id. The caller holds the same.
+    fn leave_all(&self, crypto: &mut impl Crypto) -> Result<bool, Error> {
+        if self.read_only {
+            return Ok(false);
+        }
+        let (made, mut left) = (std::mem::take(&mut *lock(&self.made)).0, false);
+        for (inode, (id, path)) in made {
+            left |= self.leave_range(Place { inode, path }, id, crypto)?;
+        }
+        Ok(left)
     }
 
     /// Whether the file got another id.
