@@ -549,7 +549,8 @@ impl<S: Store> Contents<S> {
     }
 
     /// Seals a file's header under the newest key, while the volume is in use; `named` says whether its name opens. Says
-    /// whether it had to.
+    /// whether it had to. One that has the newest key is written as it is if this is the `first` look at it: after a sync
+    /// that failed memory has it, the disk may have the old one, and no later sync says so.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`] for a header that does not open.
@@ -557,7 +558,7 @@ impl<S: Store> Contents<S> {
         &self,
         file: &S::File,
         inode: (u64, u64),
-        named: bool,
+        (named, first): (bool, bool),
         crypto: &mut impl Crypto,
     ) -> Result<bool, Error> {
         let shared = &self.shared;
@@ -577,7 +578,7 @@ impl<S: Store> Contents<S> {
             parsed => parsed?,
         };
         if read(&shared.keys).last().is_some_and(|(newest, _)| *newest == header.generation) {
-            return Ok(false);
+            return if first { shared.write_header(file, &header).map(|()| false) } else { Ok(false) };
         }
         let secret = shared.open_header(&header, crypto)?;
         let header = shared.seal_header(header.id, header.flags, &secret, crypto)?;

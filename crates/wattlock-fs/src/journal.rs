@@ -31,7 +31,7 @@ use reading::{Head, is_zero, read_at, read_head, read_record, read_records};
 
 const HEAD_MAGIC: &[u8; 8] = b"wattlojh";
 const RECORD_MAGIC: &[u8; 8] = b"wattlojr";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Where the two heads are.
 const HEADS: [u64; 2] = [0, 4096];
 /// Bytes of a head's part in clear: magic, version, padding, generation, epoch, salt, count of ranges, since, origin.

@@ -157,6 +157,11 @@ impl Tree {
         Tree::without_record(path, volume, true, crypto)?.opened(crypto)
     }
 
+    /// Device and inode number of the volume's own folder.
+    pub fn inode(&self) -> (u64, u64) {
+        self.own_inode
+    }
+
     /// Its own folder, once more.
     ///
     /// # Errors
@@ -330,7 +335,8 @@ impl Tree {
         let there = beneath::content(&fd, record::NAME, record::LEN)?.unwrap_or_default();
         let record = if there.iter().all(|byte| *byte == 0) {
             let record = Record::fresh()?;
-            let bytes = record.seal(&self.masters(), crypto)?;
+            let masters = self.masters();
+            let bytes = record.seal(&masters, crypto)?;
             let had = format!("folder with inode {}: its record had no bytes after a crash", inode.1);
             let replaced = match self.read_only {
                 true => self.may_write(),

@@ -139,7 +139,7 @@ class Volume:
             clear = data[at : at + 76]
             if len(clear) < 76 or clear[:8] != b"wattlojh":
                 continue
-            require(clear[8] == 1, "journal version")
+            require(clear[8] == 2, "journal version")
             generation, epoch, salt, count = struct.unpack(">IQ32sI", clear[12:60])
             if generation not in self.keys or count > 52:
                 continue

@@ -11,9 +11,32 @@ use wattlock_fs::Error;
 use wattlock_fs::content::Creating;
 use wattlock_fs::store::Place;
 use wattlock_fs::tree::{Entry, Listed};
+use wattlock_fs::volume::SUCCESSOR_LEN;
+use zeroize::Zeroizing;
 
 /// A result of the layer behind.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// What a request for another volume is answered with.
+pub const OTHER: &str = "another volume is mounted there";
+
+/// Which volume is meant.
+pub struct Which {
+    /// The volume's id.
+    pub id: [u8; 16],
+    /// Device and inode number of its folder.
+    pub folder: (u64, u64),
+}
+
+/// A volume's next key, and what proves that it is.
+pub struct Next {
+    /// The key's generation.
+    pub generation: u32,
+    /// The key.
+    pub key: Zeroizing<[u8; 32]>,
+    /// As [`wattlock_fs::volume::Volume::successors`].
+    pub successors: Vec<(u32, [u8; SUCCESSOR_LEN])>,
+}
 
 /// Names and contents in a backing folder. Shared by threads; each thread brings its own [`Backing::Thread`].
 pub trait Backing: Send + Sync + 'static {
@@ -193,19 +216,19 @@ pub trait Backing: Send + Sync + 'static {
     ///
     /// # Errors
     /// Why not, in one line.
-    fn may_rotate(&self) -> std::result::Result<(), String> {
+    fn may_rotate(&self, _which: &Which) -> std::result::Result<(), String> {
         Err("nothing is sealed there".to_owned())
     }
 
-    /// Seals everything under the volume key of this generation and forgets the older ones. Returns how many headers and
-    /// records have it.
+    /// Seals everything under the volume's next key and forgets the older ones. Returns how many headers and records have
+    /// it.
     ///
     /// # Errors
     /// Why older keys are still needed, in one line.
     fn rotate(
         &self,
-        _generation: u32,
-        _key: &[u8; 32],
+        _which: &Which,
+        _next: &Next,
         _stop: &dyn Fn() -> bool,
         _thread: &mut Self::Thread,
     ) -> std::result::Result<u64, String> {

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::sockopt::socket_peercred;
-use wattlock_fs::volume::unhex;
+use wattlock_fs::volume::{hex, unhex};
 use zeroize::Zeroizing;
 
-use crate::backing::Backing;
+use crate::backing::{Backing, Next, Which};
 use crate::door::Inner;
 
 /// Longest request.
-const LONGEST: u64 = 64 << 10;
+const LONGEST: usize = 64 << 10;
 
 /// A peer that says nothing for this long is left.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -177,6 +177,17 @@ pub(crate) fn listen<B: Backing>(mountpoint: &Path, source: &str, inner: &Arc<In
     Listening(started.ok())
 }
 
+/// A peer's line. No buffer keeps a part of it.
+fn line_of(mut stream: &UnixStream) -> io::Result<Zeroizing<String>> {
+    let mut line = Zeroizing::new(Vec::with_capacity(LONGEST));
+    let mut byte = [0];
+    while line.len() < LONGEST && stream.read(&mut byte)? == 1 && byte[0] != b'\n' {
+        line.push(byte[0]);
+    }
+    let text = std::str::from_utf8(&line).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    Ok(Zeroizing::new(text.to_owned()))
+}
+
 /// What a request is answered with: lines, or why it is refused.
 type Answer = Result<Vec<String>, String>;
 
@@ -188,8 +199,7 @@ fn answer<B: Backing>(
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     // It may have a key.
-    let mut request = Zeroizing::new(String::new());
-    BufReader::new((&stream).take(LONGEST)).read_line(&mut request)?;
+    let request = line_of(&stream)?;
     let mut words = request.split_whitespace();
     let answer = match words.next() {
         Some("status") => Ok(about()),
@@ -197,7 +207,10 @@ fn answer<B: Backing>(
             let settings: Vec<String> = words.map(str::to_owned).collect();
             inner.backing.set(&settings).map(|()| Vec::new())
         }
-        Some("may-rotate") => inner.backing.may_rotate().map(|()| Vec::new()),
+        Some("may-rotate") => match which(&mut words) {
+            Some(which) => inner.backing.may_rotate(&which).map(|()| Vec::new()),
+            None => Err("which volume?".to_owned()),
+        },
         // Takes as long as there are files: others are answered meanwhile.
         Some("rotate") => {
             let (inner, request) = (inner.clone(), request.clone());
@@ -211,14 +224,43 @@ fn answer<B: Backing>(
     write_answer(&mut stream, answer)
 }
 
-/// Carries out `rotate GENERATION KEY`.
+/// The words of a request that say which volume it is about.
+pub fn words_of(which: &Which) -> String {
+    format!("{} {} {}", *hex(&which.id), which.folder.0, which.folder.1)
+}
+
+fn which<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Which> {
+    let id = *unhex(words.next()?)?;
+    Some(Which { id, folder: (words.next()?.parse().ok()?, words.next()?.parse().ok()?) })
+}
+
+/// The words of a request with a key.
+pub fn words_with(next: &Next) -> Zeroizing<String> {
+    let mut words = Zeroizing::new(format!("{} {}", next.generation, *hex(&next.key[..])));
+    for (before, sealed) in &next.successors {
+        words.push_str(&format!(" {before}:{}", *hex(sealed)));
+    }
+    words
+}
+
+fn next<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Next> {
+    let generation = words.next()?.parse().ok()?;
+    let key = unhex(words.next()?)?;
+    let successor = |word: &str| {
+        let (before, sealed) = word.split_once(':')?;
+        Some((before.parse().ok()?, *unhex(sealed)?))
+    };
+    Some(Next { generation, key, successors: words.map(successor).collect::<Option<_>>()? })
+}
+
+/// Carries out `rotate` with a volume and its next key.
 fn rotate<B: Backing>(inner: &Inner<B>, request: &str) -> Answer {
     let mut words = request.split_whitespace().skip(1);
-    let generation = words.next().and_then(|word| word.parse().ok());
-    let key = words.next().and_then(unhex::<32>);
-    let (Some(generation), Some(key)) = (generation, key) else { return Err("no key".to_owned()) };
+    let (Some(which), Some(next)) = (which(&mut words), next(&mut words)) else {
+        return Err("no volume, or no key".to_owned());
+    };
     let stop = || inner.ended.load(Ordering::SeqCst);
-    let done = inner.on_thread(|thread, _| inner.backing.rotate(generation, &key, &stop, thread));
+    let done = inner.on_thread(|thread, _| inner.backing.rotate(&which, &next, &stop, thread));
     done.map(|sealed| vec![sealed.to_string()])
 }
 

@@ -24,13 +24,14 @@ use wattlock_fs::tree::{Entry, Folder, Listed, Tree};
 use wattlock_fs::volume::Volume;
 
 use crate::attributes;
-use crate::backing::{Backing, Result};
+use crate::backing::{Backing, Next, OTHER, Result, Which};
 use crate::counters::by_size;
 use wattlock_core::sync::lock;
-use zeroize::Zeroizing;
 
 /// How often a rotation looks at everything before it gives up.
 const PASSES: usize = 16;
+/// Passes after which what cannot be sealed anew is not on its way out.
+const REMOVALS: usize = 4;
 
 /// How a mount's engines are chosen, and how that is told.
 pub trait Engines: Send + Sync + 'static {
@@ -44,6 +45,9 @@ pub trait Engines: Send + Sync + 'static {
     fn describe(&self, runtime: &Runtime) -> Vec<String>;
 }
 
+/// Is told how old a journal is.
+pub type Note = Box<dyn Fn(&Age) + Send + Sync>;
+
 /// An encrypted volume, opened.
 pub struct Sealed {
     tree: Tree,
@@ -56,7 +60,7 @@ pub struct Sealed {
     /// The volume, with the keys that are in force.
     volume: Mutex<Volume>,
     shared: AtomicBool,
-    last: Arc<OnceLock<Age>>,
+    note: OnceLock<Note>,
 }
 
 /// The inode of a regular file that a name means now, and how many names it has.
@@ -115,9 +119,9 @@ impl Sealed {
         // What a file may grow to is found by growing one; nothing grows where nothing is written.
         let longest = if read_only { i64::MAX as u64 } else { longest_file(path) };
         let longest = contents.len_of((0, 0), longest);
-        let (volume, last) = (Mutex::new(volume.clone()), Arc::default());
+        let (volume, note) = (Mutex::new(volume.clone()), OnceLock::new());
         let shared = AtomicBool::new(false);
-        let sealed = Sealed { tree, root, contents, engines, runtime, done, longest, volume, shared, last };
+        let sealed = Sealed { tree, root, contents, engines, runtime, done, longest, volume, shared, note };
         Ok((sealed, recovered.lines))
     }
 
@@ -157,9 +161,15 @@ impl Sealed {
         self.contents.age()
     }
 
-    /// How old the journal was when the mount ended, once it has.
-    pub fn last_age(&self) -> Arc<OnceLock<Age>> {
-        self.last.clone()
+    /// Has somebody told how old the journal is whenever it was brought into place, before its lock is given back.
+    pub fn tell(&self, note: Note) {
+        _ = self.note.set(note);
+    }
+
+    fn told(&self) {
+        if let Some(note) = self.note.get() {
+            note(&self.contents.age());
+        }
     }
 
     /// Seals everything under the volume's newest key, again until a pass finds nothing to seal while no name moved.
@@ -170,20 +180,22 @@ impl Sealed {
     ) -> std::result::Result<u64, String> {
         let said = |error: Error| error.to_string();
         self.contents.checkpoint(thread).map_err(said)?;
-        for _ in 0..PASSES {
+        for pass in 0..PASSES {
             let before = self.contents.moves();
             let root = self.tree.root(thread).map_err(said)?;
             let mut reseal = |file: &File, named: bool, thread: &mut Dispatcher| {
                 let meta = file.metadata().map_err(|error| Error::io("looking at a file", error))?;
-                self.contents.reseal(file, (meta.dev(), meta.ino()), named, thread)
+                self.contents.reseal(file, (meta.dev(), meta.ino()), (named, pass == 0), thread)
             };
             let rotated = rotate_with(&self.tree, root, &mut reseal, stop, thread).map_err(said)?;
             if stop() {
                 return Err("interrupted".to_owned());
             }
-            // What was removed meanwhile needs no key.
-            let gone = |line: &String| line.ends_with("No such file or directory (os error 2)");
-            if let Some(line) = rotated.failed.iter().find(|line| !gone(line)) {
+            // What is being removed is looked for again; what is damaged stays so.
+            if let Some(line) = rotated.failed.first() {
+                if pass + 1 < REMOVALS {
+                    continue;
+                }
                 let count = rotated.failed.len();
                 return Err(format!(
                     "{count} headers or records keep the old key, and so does the volume: {line}"
@@ -383,7 +395,10 @@ impl Backing for Sealed {
         file.own.load(Ordering::Relaxed)
     }
 
-    fn may_rotate(&self) -> std::result::Result<(), String> {
+    fn may_rotate(&self, which: &Which) -> std::result::Result<(), String> {
+        if which.id != lock(&self.volume).id || which.folder != self.tree.inode() {
+            return Err(OTHER.to_owned());
+        }
         if self.contents.is_read_only() {
             return Err("it is mounted read-only".to_owned());
         }
@@ -398,20 +413,24 @@ impl Backing for Sealed {
 
     fn rotate(
         &self,
-        generation: u32,
-        key: &[u8; 32],
+        which: &Which,
+        next: &Next,
         stop: &dyn Fn() -> bool,
         thread: &mut Dispatcher,
     ) -> std::result::Result<u64, String> {
         let said = |error: Error| error.to_string();
+        self.may_rotate(which)?;
         let mut volume = lock(&self.volume);
-        self.may_rotate()?;
-        if volume.generation() > generation {
-            return Err("its keys are newer".to_owned());
+        let (generation, known) = (volume.generation(), volume.succession(thread).map_err(said)?);
+        let mut then = volume.clone();
+        then.keys.retain(|(of, _)| *of != next.generation);
+        then.keys.push((next.generation, next.key.clone()));
+        then.successors.clone_from(&next.successors);
+        // Who holds the key that is in force has made the next one.
+        if next.generation < generation || !then.descends(generation, &known, thread).map_err(said)? {
+            return Err("that key is none of the volume's".to_owned());
         }
-        if volume.generation() < generation {
-            volume.keys.push((generation, Zeroizing::new(*key)));
-        }
+        *volume = then;
         self.contents.count_moves(true);
         let sealed = (|| {
             self.contents.rekey(&volume, thread).map_err(said)?;
@@ -624,7 +643,9 @@ impl Backing for Sealed {
             return Ok(());
         }
         self.tree.sync_records()?;
-        self.contents.checkpoint(thread)
+        self.contents.checkpoint(thread)?;
+        self.told();
+        Ok(())
     }
 
     fn end(&self, thread: &mut Dispatcher) -> Result<()> {
@@ -633,7 +654,7 @@ impl Backing for Sealed {
         }
         self.tree.sync_records()?;
         self.contents.end(thread)?;
-        _ = self.last.set(self.contents.age());
+        self.told();
         Ok(())
     }
 

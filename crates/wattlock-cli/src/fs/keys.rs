@@ -298,7 +298,7 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
         Err(error) => return Err(change.known.refused(error)),
     };
     let mount = match &contents {
-        None => Some(crate::mount::that_rotates(&command.folder)?),
+        None => Some(crate::mount::that_rotates(&command.folder, &change.volume)?),
         Some(_) => None,
     };
     tell!("wattlock: from now on these open the volume:\n{}", table(&change.volume).trim_end());

@@ -17,6 +17,7 @@
 //! A volume is known by the path that was given and by that without links. The storage may put a link in the volume's
 //! place, so the second alone would be the storage's choice.
 
+use std::cell::Cell;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -138,6 +139,8 @@ pub struct Known {
     records: bool,
     said: Said,
     refused: Option<Refused>,
+    /// The next record takes the place of what is known.
+    accepts: Cell<bool>,
 }
 
 impl Book {
@@ -183,8 +186,9 @@ impl Book {
             }
             _ => {}
         }
-        let own =
-            own().filter(|own| own.fingerprint == now.fingerprint).max_by_key(|own| own.path == now.path);
+        // The path that was given and that without links are one place: what is known of either counts.
+        let own = own().filter(|own| own.fingerprint == now.fingerprint).cloned().reduce(Line::with);
+        let own = own.as_ref();
         let same = self.lines.iter().filter(|line| line.fingerprint == now.fingerprint);
         let known = own.or_else(|| same.max_by_key(|line| (line.generation, line.revision)));
         let copy = usage == Use::Read && own.is_none() && known.is_some();
@@ -214,7 +218,8 @@ impl Book {
             }
         };
         let records = said.accept || !is_refused && !copy;
-        let known = Known { place, line, real, usage, records, said: said.clone(), refused: None };
+        let accepts = Cell::new(said.accept);
+        let known = Known { place, line, real, usage, records, said: said.clone(), refused: None, accepts };
         if !known.lines().iter().all(|line| self.lines.contains(line)) {
             known.save(false);
         }
@@ -308,7 +313,9 @@ impl Known {
 
     fn save(&self, counted: bool) {
         let Some(place) = self.place.as_ref().filter(|_| self.records) else { return };
-        if let Err(why) = write(place, &self.lines(), self.said.accept, counted)
+        // What the user accepts is what was found, and not what others record later.
+        let accepts = self.accepts.replace(false);
+        if let Err(why) = write(place, &self.lines(), accepts, counted)
             && self.said.expect.is_none()
         {
             not_kept(&format!("{}: {why}", one_line(place)));
@@ -375,6 +382,20 @@ impl Line {
         for (name, _) in self.openers.iter().filter(|opener| !now.openers.contains(opener)) {
             eprintln!("wattlock: {shown}: removed since it was last opened here: key {name}");
         }
+    }
+
+    /// What two lines of one volume say together.
+    fn with(self, other: Line) -> Line {
+        let age = |line: &Line| (line.generation, line.revision);
+        let (mut newer, older) = if age(&self) >= age(&other) { (self, other) } else { (other, self) };
+        let gone = older.gone.iter().filter(|mark| !newer.openers.iter().any(|(_, there)| there == *mark));
+        newer.gone = gone.chain(&newer.gone).copied().collect();
+        newer.gone.sort_unstable();
+        newer.gone.dedup();
+        newer.journal = newer
+            .journal
+            .max(older.journal.filter(|(origin, _)| newer.journal.is_none_or(|(newer, _)| newer == *origin)));
+        newer
     }
 
     /// What is known once this volume was seen so.
@@ -525,7 +546,13 @@ fn write(place: &Path, new: &[Line], accepted: bool, counted: bool) -> Result<()
     for line in new {
         match lines.iter_mut().find(|known| known.path == line.path) {
             Some(known) if !accepted && known.fingerprint == line.fingerprint => {
-                let journal = if counted { line.journal } else { known.journal.or(line.journal) };
+                let journal = match (known.journal, line.journal) {
+                    (Some((of, known)), Some((origin, epoch))) if of == origin => {
+                        Some((of, known.max(epoch)))
+                    }
+                    (known, line) if counted => line.or(known),
+                    (known, line) => known.or(line),
+                };
                 if age(known) <= age(line) {
                     known.clone_from(line);
                 }
@@ -565,7 +592,8 @@ mod tests {
         let line = read(place).unwrap().into_iter().next().unwrap_or_else(|| line("/v"));
         let said = Said { expect: None, accept };
         let place = Some(place.to_owned());
-        Known { place, line, real: "/v".into(), usage, records: true, said, refused: None }
+        let accepts = Cell::new(accept);
+        Known { place, line, real: "/v".into(), usage, records: true, said, refused: None, accepts }
     }
 
     #[test]

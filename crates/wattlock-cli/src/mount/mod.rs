@@ -11,6 +11,7 @@ mod umount;
 pub use umount::{Umount, umount};
 
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -23,8 +24,8 @@ use wattlock::Runtime;
 use wattlock::policy::Settings;
 use wattlock_fs::Error;
 use wattlock_fs::content::Age;
-use wattlock_fs::volume::{Volume, hex};
-use wattlock_mount::{Engines, Options, Sealed, control};
+use wattlock_fs::volume::Volume;
+use wattlock_mount::{Engines, Next, OTHER, Options, Sealed, Which, control};
 use zeroize::Zeroizing;
 
 use crate::fs::access::{Keys, Opened};
@@ -187,7 +188,8 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
     }
     let (sealed, lines) = open_sealed(&path, &volume, &mut known, (&runtime, &settled.choice), read_only)?;
     known.note(&sealed.age());
-    let last = sealed.last_age();
+    let known = Mutex::new(known);
+    sealed.tell(Box::new(move |age| lock(&known).note(age)));
     drop(runtime);
     drop(volume);
     for line in lines {
@@ -218,11 +220,7 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
         }
         daemon.ready();
     };
-    let mounted = wattlock_mount::mount(sealed, &options, ready);
-    if let Some(age) = last.get() {
-        known.note(age);
-    }
-    mounted.map_err(|error| match error {
+    wattlock_mount::mount(sealed, &options, ready).map_err(|error| match error {
         wattlock_mount::Error::Refused(why) => refusal(89, &refused_at(&command.mountpoint, &why)),
         error => explained(error),
     })
@@ -255,23 +253,37 @@ fn open_sealed(
     }
 }
 
+/// Rotations that a mount may be behind.
+const SUCCESSORS: usize = 100;
+
 /// A mount of this user's that can seal its volume anew.
-pub struct Rotating(PathBuf);
+pub struct Rotating(PathBuf, Which);
 
 /// The mount that has a volume, for `wattlock fs key rotate`.
 ///
 /// # Errors
 /// Exit code 84 if it is in use otherwise, by another user's mount, or by one that cannot.
-pub fn that_rotates(volume: &Path) -> Result<Rotating> {
-    let folder = volume.canonicalize().unwrap_or_else(|_| volume.to_owned());
-    let Some(place) = mounted_at(&folder) else { return Err(Error::InUse.into()) };
-    let shown = wattlock_door::one_line(&place);
-    match control::ask(&place, "may-rotate") {
-        Ok(Ok(_)) => Ok(Rotating(place)),
-        Ok(Err(why)) => Err(refusal(84, &format!("the volume is mounted at {shown}: {why}"))),
-        _ => {
-            Err(refusal(84, &format!("the volume is in use: {}", where_mounted(&folder).unwrap_or_default())))
+pub fn that_rotates(path: &Path, volume: &Volume) -> Result<Rotating> {
+    let folder =
+        std::fs::metadata(path).map_err(|error| Error::io("looking at the volume's folder", error))?;
+    let which = Which { id: volume.id, folder: (folder.dev(), folder.ino()) };
+    let request = format!("may-rotate {}", control::words_of(&which));
+    // A mount's source is the path of that time: the mounts know what they have.
+    for place in Mounts::read().ours() {
+        match control::ask(&place, &request) {
+            Ok(Ok(_)) => return Ok(Rotating(place, which)),
+            Ok(Err(why)) if why == OTHER => {}
+            Ok(Err(why)) => {
+                let place = wattlock_door::one_line(&place);
+                return Err(refusal(84, &format!("the volume is mounted at {place}: {why}")));
+            }
+            Err(_) => {}
         }
+    }
+    let folder = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    match where_mounted(&folder) {
+        Some(place) => Err(refusal(84, &format!("the volume is in use: {place}"))),
+        None => Err(Error::InUse.into()),
     }
 }
 
@@ -282,7 +294,12 @@ impl Rotating {
     /// Why the mount still needs older keys; exit code 84.
     pub fn rotate(&self, volume: &Volume, stop: &dyn Fn() -> bool) -> Result<u64> {
         let Some((generation, key)) = volume.keys.last() else { return Err(Error::InUse.into()) };
-        let request = Zeroizing::new(format!("rotate {generation} {}", *hex(&key[..])));
+        // As many as a request has room for.
+        let from = volume.successors.len().saturating_sub(SUCCESSORS);
+        let successors = volume.successors[from..].to_vec();
+        let next = Next { generation: *generation, key: key.clone(), successors };
+        let (which, next) = (control::words_of(&self.1), control::words_with(&next));
+        let request = Zeroizing::new(format!("rotate {which} {}", *next));
         let place = wattlock_door::one_line(&self.0);
         match control::ask_until(&self.0, &request, LOOK, stop) {
             Ok(Ok(lines)) => Ok(lines.first().and_then(|line| line.parse().ok()).unwrap_or(0)),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::desk::{Desk, fuse, good, refused};
@@ -15,8 +16,12 @@ fn desk() -> Option<Desk> {
 
 /// Generations in the headers of all backing files.
 fn generations(desk: &Desk) -> Vec<u32> {
+    generations_in(desk.at("vol"))
+}
+
+fn generations_in(volume: PathBuf) -> Vec<u32> {
     let mut found = Vec::new();
-    let mut left = vec![desk.at("vol")];
+    let mut left = vec![volume];
     while let Some(folder) = left.pop() {
         for entry in fs::read_dir(folder).unwrap().flatten() {
             let bytes = if entry.file_type().unwrap().is_dir() {
@@ -147,4 +152,30 @@ fn audit_3a_a_copy_that_is_written_through_the_mount_gets_a_key_of_its_own() {
     fs::File::open(&stored).unwrap().read_exact_at(&mut slot, 96).unwrap();
     fs::File::options().write(true).open(&copy).unwrap().write_all_at(&slot, 96).unwrap();
     refused(&desk.run(&["fs", "check", "-i", "key.txt", "vol"]), 83, "damaged");
+}
+
+#[test]
+fn a_rotation_is_for_the_volume_that_is_meant_however_its_mounts_source_reads() {
+    let Some(desk) = desk() else { return };
+    let text = fs::read_to_string(desk.at("key.txt")).unwrap();
+    let recipient = text.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap();
+    // The table of mounts shows both as the first.
+    for (name, point) in [("q_1", "m1"), ("q,1", "m2")] {
+        good(&desk.run(&["fs", "init", "-r", recipient, name]));
+        fs::create_dir(desk.at(point)).unwrap();
+        good(&desk.run(&["mount", "-i", "key.txt", name, point]));
+        fs::write(desk.at(point).join("file"), name).unwrap();
+    }
+    let rotated = desk.run(&["fs", "key", "rotate", "-i", "key.txt", "q,1"]);
+    for point in ["m1", "m2"] {
+        good(&desk.run(&["umount", point]));
+    }
+    good(&rotated);
+    for (name, generation) in [("q_1", 1), ("q,1", 2)] {
+        let check = desk.run(&["fs", "check", "-i", "key.txt", name]);
+        assert!(good(&check).contains(" 0 damaged"));
+        assert_eq!(good(&desk.run(&["fs", "cat", "-i", "key.txt", name, "/file"])), name);
+        let headers = generations_in(desk.at(name));
+        assert!(headers.iter().all(|of| *of == generation), "{name}: {headers:?}");
+    }
 }

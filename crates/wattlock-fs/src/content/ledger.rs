@@ -316,7 +316,7 @@ impl Ledger {
             Request::Write { first, until, len, left } => self.write(*first, *until, *len, left),
             Request::Extend { len, fill } => self.extend(*len, *fill),
             Request::Cut { len, run, turn } => self.cut(*len, *run, *turn),
-            Request::Turn { puts, holes, sparse } => self.turn(puts, holes, *sparse),
+            Request::Turn { puts, holes, sparse, renamed } => self.turn(puts, holes, (*sparse, *renamed)),
             Request::Rename => {
                 let header = Some(NewHeader { sparse: self.sparse, turn: false });
                 vec![Step::Log(Draft { header, ..Draft::default() })]
@@ -461,8 +461,8 @@ impl Ledger {
         self.is_new() && self.floor == 0 && self.overlay.is_empty() && self.header.is_none()
     }
 
-    fn turn(&self, puts: &[Put], holes: &[(u64, u8)], sparse: bool) -> Vec<Step> {
-        if self.len == 0 && self.is_blank() {
+    fn turn(&self, puts: &[Put], holes: &[(u64, u8)], (sparse, renamed): (bool, bool)) -> Vec<Step> {
+        if self.len == 0 && self.is_blank() && !renamed {
             return vec![Step::Begin];
         }
         let header = Some(NewHeader { sparse, turn: true });

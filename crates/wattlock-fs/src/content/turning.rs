@@ -114,7 +114,7 @@ impl<S: Store> Content<S> {
         let done = done.and_then(|request| self.carry_out(state, &request, scratch, crypto));
         state.next = None;
         // As much as a file has is not kept for the next call.
-        scratch.slots = Vec::new();
+        (scratch.slots, scratch.record) = (Vec::new(), Vec::new());
         done
     }
 
@@ -157,6 +157,7 @@ impl<S: Store> Content<S> {
         }
         scratch.slots = sealed;
         let sparse = !holes.is_empty();
-        Ok(Request::Turn { puts, holes, sparse })
+        let renamed = state.next.as_ref().is_some_and(|next| next.id != state.sealer.id);
+        Ok(Request::Turn { puts, holes, sparse, renamed })
     }
 }

@@ -454,7 +454,8 @@ impl Model {
             index += 1;
         }
         let sparse = !holes.is_empty();
-        self.carry_out(&Request::Turn { puts, holes, sparse }, content, &sealed, choose);
+        let renamed = choose(2) == 0;
+        self.carry_out(&Request::Turn { puts, holes, sparse, renamed }, content, &sealed, choose);
     }
 
     fn punch(&mut self, first: u64, behind: u64, choose: Choose<'_>) {

@@ -76,7 +76,10 @@ pub(super) fn read_head(
         return Ok(None);
     }
     if bytes[8] != VERSION {
-        return Err(Error::Damaged(format!("the journal has version {}, this program reads 1", bytes[8])));
+        return Err(Error::Damaged(format!(
+            "the journal has version {}, this program reads {VERSION}",
+            bytes[8]
+        )));
     }
     let generation = be64(&bytes[12..16]) as u32;
     let Some((_, secret)) = secrets.iter().find(|(there, _)| *there == generation) else { return Ok(None) };

@@ -88,7 +88,9 @@ impl Tree {
             Err(error) => return Err(failed(error)),
             Ok(_) => return Err(failed(Errno::EXIST)),
         }
-        let record = Record::fresh()?.seal(&self.masters(), crypto)?;
+        // Held until the folder has its name: a rotation that begins meanwhile finds it.
+        let masters = self.masters();
+        let record = Record::fresh()?.seal(&masters, crypto)?;
         let temporary = beneath::temporary("new")?;
         // Whoever makes a folder that its owner may not write still writes its record. Only the owner's bits are given
         // first and taken after: an inherited ACL decides about the others when the folder is made.
@@ -102,6 +104,7 @@ impl Tree {
             self.copies.made(&rustix::fs::fstat(&fd).map_err(failed)?);
             self.unsynced(key, fd, file)
         });
+        drop(masters);
         if made.is_err() {
             let _ = self.discard(folder, OsStr::new(&temporary));
         }

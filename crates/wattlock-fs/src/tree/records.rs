@@ -174,7 +174,8 @@ impl Tree {
         let inode = inode(&fd)?;
         keep_bad(&fd)?;
         let record = Record::fresh()?;
-        let bytes = record.seal(&self.masters(), crypto)?;
+        let masters = self.masters();
+        let bytes = record.seal(&masters, crypto)?;
         beneath::replace(&fd, record::NAME, &bytes, beneath::SHARED)?;
         Folder::with(fd, inode, &record, None)
     }

@@ -384,3 +384,32 @@ fn audit_3_what_is_begun_anew_after_a_crash_is_kept_aside() {
     assert!(after.len() == 1 || kept.len() == 1);
     assert_eq!(fs::read(after[0].path()).unwrap(), new);
 }
+
+#[test]
+fn an_empty_file_of_this_run_that_gets_another_id_keeps_what_a_sync_acknowledged() {
+    for copied in [true, false] {
+        let mut victim = Victim::new();
+        let name = if copied { "x (conflict)" } else { "x" };
+        victim.killed(|victim, contents| {
+            drop(victim.make(contents, "x", b""));
+            if copied {
+                fs::copy(victim.path("x"), victim.path(name)).unwrap();
+            } else {
+                // Another inode, as a synchroniser puts it there.
+                fs::copy(victim.path("x"), victim.path("part")).unwrap();
+                fs::rename(victim.path("part"), victim.path(name)).unwrap();
+            }
+            let open = victim.open(contents, name).unwrap();
+            if copied {
+                open.own_copy(name.as_bytes(), &mut victim.crypto).unwrap();
+            }
+            for (bytes, at) in [(pattern(8192, 1), 0), (pattern(4096, 2), 0), (pattern(100, 3), 8192)] {
+                open.write(&bytes, at, &mut victim.crypto).unwrap();
+                open.sync(&mut victim.crypto).unwrap();
+            }
+        });
+        let mut expected = [&pattern(4096, 2)[..], &pattern(8192, 1)[4096..]].concat();
+        expected.extend(pattern(100, 3));
+        assert!(victim.reads(name).unwrap() == expected, "{copied}");
+    }
+}

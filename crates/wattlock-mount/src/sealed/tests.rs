@@ -238,3 +238,39 @@ fn a_stored_target_says_how_long_it_is() {
     assert_eq!(target_len(44), 1);
     assert_eq!(target_len(0), 0);
 }
+
+#[test]
+fn a_mount_takes_no_key_but_what_a_holder_of_its_own_has_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = Volume::generate(4096, NameMode::PerFolder).unwrap();
+    let runtime = Runtime::builder().telemetry(false).build().unwrap();
+    let mut crypto = runtime.dispatcher();
+    Tree::init(folder.path(), &volume, &mut crypto).unwrap();
+    let sealed = open(folder.path(), &volume, runtime);
+    let meta = folder.path().metadata().unwrap();
+    let which = Which { id: volume.id, folder: (meta.dev(), meta.ino()) };
+    let other = Which { id: [0; 16], ..which };
+    let copied = Which { folder: (meta.dev(), meta.ino() + 1), ..which };
+    let mut own = volume.clone();
+    own.succeed(&mut crypto).unwrap();
+    let next = |volume: &Volume, generation| Next {
+        generation,
+        key: volume.keys.last().unwrap().1.clone(),
+        successors: volume.successors.clone(),
+    };
+    let made_up = Volume::generate(4096, NameMode::PerFolder).unwrap();
+    let mut rotate = |which: &Which, next: Next| sealed.rotate(which, &next, &|| false, &mut crypto);
+    for which in [&other, &copied] {
+        assert_eq!(rotate(which, next(&own, 2)).unwrap_err(), OTHER);
+        assert_eq!(sealed.may_rotate(which).unwrap_err(), OTHER);
+    }
+    for (of, generation) in [(&made_up, 2), (&made_up, 1), (&made_up, u32::MAX), (&own, 1), (&own, 3)] {
+        assert!(
+            rotate(&which, next(of, generation)).unwrap_err().contains("none of the volume's"),
+            "{generation}"
+        );
+    }
+    assert_eq!(rotate(&which, next(&own, 2)), Ok(1));
+    assert_eq!(rotate(&which, next(&own, 2)), Ok(1), "once more changes nothing");
+    assert!(rotate(&which, next(&volume, 1)).is_err());
+}

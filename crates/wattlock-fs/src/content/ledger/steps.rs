@@ -14,8 +14,9 @@ pub(crate) enum Request {
     /// The content ends after `len` bytes. Its new last slot is sealed; `run` is where a run of holes begins that covers it.
     /// With `turn`, which only no bytes may have, the slot is sealed with the file's next key.
     Cut { len: u64, run: Option<u64>, turn: bool },
-    /// The file gets its next key, with which all of its slots and holes were sealed anew.
-    Turn { puts: Vec<Put>, holes: Vec<(u64, u8)>, sparse: bool },
+    /// The file gets its next key, with which all of its slots and holes were sealed anew; and perhaps its next id
+    /// (`renamed`), which only the journal can give it: until the next epoch it goes by the old one.
+    Turn { puts: Vec<Put>, holes: Vec<(u64, u8)>, sparse: bool, renamed: bool },
     /// The file gets its next id, and keeps its key.
     Rename,
     /// Slots `first` to before `behind` become a hole.
