@@ -355,6 +355,8 @@ fn audit_3_what_is_begun_anew_after_a_crash_is_kept_aside() {
     victim.run(|victim, contents| {
         victim.make(contents, "old", &pattern(9000, 1));
     });
+    // The clocks of files stand still for some milliseconds.
+    std::thread::sleep(std::time::Duration::from_millis(100));
     victim.killed(|victim, contents| {
         victim.make(contents, "new", &pattern(9000, 2));
     });
