@@ -77,7 +77,8 @@ impl World {
         for file in 0..FILES {
             self.kept.push(fs::read(self.path(file)).unwrap());
         }
-        self.journals.push(fs::read(self.folder.path().join(JOURNAL)).unwrap());
+        // None after a damaged one was removed.
+        self.journals.extend(fs::read(self.folder.path().join(JOURNAL)));
     }
 
     fn place(&self, file: usize) -> (fs::File, Place) {
