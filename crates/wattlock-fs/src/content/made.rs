@@ -14,6 +14,8 @@ use crate::store::{File, Place, Store};
 const MADE_MAX: usize = 1 << 17;
 /// Files above which a checkpoint does not leave their ids to the end of the run.
 const MADE_MANY: usize = 1 << 16;
+/// Files that one checkpoint gives other ids at most: everybody waits for it.
+const MADE_BATCH: usize = 1 << 12;
 
 /// Files that this run made, by device and inode number: their ids, and where they are.
 #[derive(Default)]
@@ -62,7 +64,7 @@ impl<S: Store> Shared<S> {
             let _creating = write(&self.creating);
             let _epoch = write(&self.epoch);
             // Whoever wrote since the checkpoint may have made files.
-            self.journal.used() == 0 && self.leave_all(crypto)?
+            self.journal.used() == 0 && self.leave(usize::MAX, crypto)?
         };
         match left {
             true => self.store.sync_all().map_err(|error| Error::io("syncing the volume", error)),
@@ -74,16 +76,21 @@ impl<S: Store> Shared<S> {
     /// epoch, alone; the journal is empty.
     pub(super) fn leave_many(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
         let many = lock(&self.made).0.len() >= MADE_MANY;
-        if many { self.leave_all(crypto).map(drop) } else { Ok(()) }
+        if many { self.leave(MADE_BATCH, crypto).map(drop) } else { Ok(()) }
     }
 
-    /// Whether any file got another id. The caller holds the same.
-    fn leave_all(&self, crypto: &mut impl Crypto) -> Result<bool, Error> {
+    /// Whether any file got another id, of so many. The caller holds the same.
+    fn leave(&self, most: usize, crypto: &mut impl Crypto) -> Result<bool, Error> {
         if self.read_only {
             return Ok(false);
         }
-        let (made, mut left) = (std::mem::take(&mut *lock(&self.made)).0, false);
-        for (inode, (id, path)) in made {
+        let mut made = std::mem::take(&mut *lock(&self.made)).0;
+        let inodes: Vec<_> = made.keys().take(most).copied().collect();
+        let batch: Vec<_> =
+            inodes.into_iter().filter_map(|inode| Some((inode, made.remove(&inode)?))).collect();
+        lock(&self.made).0 = made;
+        let mut left = false;
+        for (inode, (id, path)) in batch {
             left |= self.leave_range(Place { inode, path }, id, crypto)?;
         }
         Ok(left)
