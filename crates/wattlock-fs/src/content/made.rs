@@ -32,6 +32,12 @@ impl Made {
         }
     }
 
+    /// So many of them, which are forgotten.
+    fn take(&mut self, most: usize) -> Vec<((u64, u64), (u64, Vec<u8>))> {
+        let inodes: Vec<_> = self.0.keys().take(most).copied().collect();
+        inodes.into_iter().filter_map(|inode| Some((inode, self.0.remove(&inode)?))).collect()
+    }
+
     pub(super) fn remove(&mut self, inode: (u64, u64)) {
         self.0.remove(&inode);
     }
@@ -84,11 +90,7 @@ impl<S: Store> Shared<S> {
         if self.read_only {
             return Ok(false);
         }
-        let mut made = std::mem::take(&mut *lock(&self.made)).0;
-        let inodes: Vec<_> = made.keys().take(most).copied().collect();
-        let batch: Vec<_> =
-            inodes.into_iter().filter_map(|inode| Some((inode, made.remove(&inode)?))).collect();
-        lock(&self.made).0 = made;
+        let batch = lock(&self.made).take(most);
         let mut left = false;
         for (inode, (id, path)) in batch {
             left |= self.leave_range(Place { inode, path }, id, crypto)?;
