@@ -33,9 +33,13 @@ impl Made {
     }
 
     /// So many of them, which are forgotten.
-    fn take(&mut self, most: usize) -> Vec<((u64, u64), (u64, Vec<u8>))> {
+    fn take(&mut self, most: usize) -> Vec<(Place, u64)> {
         let inodes: Vec<_> = self.0.keys().take(most).copied().collect();
-        inodes.into_iter().filter_map(|inode| Some((inode, self.0.remove(&inode)?))).collect()
+        let taken = inodes.into_iter().filter_map(|inode| {
+            let (id, path) = self.0.remove(&inode)?;
+            Some((Place { inode, path }, id))
+        });
+        taken.collect()
     }
 
     pub(super) fn remove(&mut self, inode: (u64, u64)) {
@@ -92,8 +96,8 @@ impl<S: Store> Shared<S> {
         }
         let batch = lock(&self.made).take(most);
         let mut left = false;
-        for (inode, (id, path)) in batch {
-            left |= self.leave_range(Place { inode, path }, id, crypto)?;
+        for (place, id) in batch {
+            left |= self.leave_range(place, id, crypto)?;
         }
         Ok(left)
     }
