@@ -305,6 +305,8 @@ def help_examples(desk, words):
             desk.home = desk.folder / f"{'-'.join(path) or 'wattlock'}-{number}"
             shutil.copytree(furnished, desk.home, symlinks=True)
             desk.environment["HOME"] = str(desk.home)
+            # Copies of one volume, of which each example changes one: to a machine that knew all of them they were older ones.
+            desk.environment["WATTLOCK_STATE_DIR"] = str(desk.home / ".local/state/wattlock")
             prepare(desk, line)
             line = line.replace("age1...", known)
             if "..." in line and (named := list((desk.home / "keys").glob("*"))):
