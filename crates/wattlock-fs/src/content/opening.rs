@@ -16,12 +16,9 @@ use crate::Error;
 use crate::format::{HEADER_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
 use crate::store::{File, Place, Store};
 
-/// By so much a file's time may be behind the clock at which its epoch began. Where a clock was set back since, what was
+/// By so much a file's time may be behind the clock at which it was made. Where a clock was set back since, what was
 /// made looks older than the epoch, and is damage instead of nothing.
 const BEHIND: Duration = Duration::from_millis(20);
-
-/// By so much a file's time may be behind the clock at which it was made.
-const AHEAD: Duration = Duration::from_millis(50);
 
 /// Pieces of 64 KiB that are looked at in a file without a header.
 const EMPTY_READS: usize = 16;
@@ -273,7 +270,7 @@ impl<S: Store> Shared<S> {
         }
         let since = self.journal.since().saturating_sub(BEHIND);
         match file.born() {
-            Some(born) if born + AHEAD > self.started => Ok(false),
+            Some(born) if born + BEHIND > self.started => Ok(false),
             Some(born) if born >= since && !self.journal.is_younger_than(since) => Ok(true),
             _ => is_empty(file),
         }
