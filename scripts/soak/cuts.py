@@ -454,7 +454,7 @@ class Volume:
                 known |= {"wattlock.fs", "wattlock.journal"}
                 folders[:] = [name for name in folders if name != "wattlock.keys"]
             for name in folders + files:
-                if name.startswith(("wattlock.new.", "wattlock.gone.")):
+                if name.startswith(("wattlock.new.", "wattlock.gone.", "wattlock.bad.")):
                     allowed += 1
                 elif name.startswith("wattlock.long.") and name.endswith(".name"):
                     allowed += not os.path.lexists(os.path.join(folder, name[:-5]))
