@@ -211,6 +211,15 @@ impl Age {
     }
 }
 
+impl Found {
+    /// After an unclean end: what the earlier run made is older than this start then, by any clock.
+    fn let_time_pass<F: crate::store::File>(&self, journal: &Journal<F>) {
+        if !self.records.is_empty() || !self.ranges.is_empty() {
+            journal.wait(opening::BEHIND);
+        }
+    }
+}
+
 /// Whether a journal of this age is accepted, and as which origin and from which epoch it goes on: `None` is a new origin.
 pub type Judge<'a> = &'a mut dyn FnMut(&Age) -> Result<Option<([u8; 8], u64)>, Error>;
 
@@ -262,6 +271,7 @@ impl<S: Store> Contents<S> {
         let mut keys = Keys::new(volume, crypto)?;
         let (journal, found) = Journal::open(file, std::mem::take(&mut keys.journal), stop, crypto)?;
         journal.go_on_as(judge(&Age::of(&journal, &found))?)?;
+        found.let_time_pass(&journal);
         let shared = Shared::new(store, keys, journal, false);
         let lines = shared.recover(found, stop, crypto)?;
         Ok((Contents { shared }, Recovered { lines }))
@@ -301,6 +311,7 @@ impl<S: Store> Contents<S> {
             None => Journal::none()?,
         };
         judge(&Age::of(&journal, &found))?;
+        found.let_time_pass(&journal);
         let shared = Shared::new(store, keys, journal, true);
         let lines = shared.read_over(found, stop, crypto)?;
         Ok((Contents { shared }, Recovered { lines }))

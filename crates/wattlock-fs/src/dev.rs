@@ -617,6 +617,8 @@ impl File for SimFile {
         clock()
     }
 
+    fn wait(&self, _time: Duration) {}
+
     fn times(&self) -> io::Result<Option<Timestamps>> {
         let times = self.store.world().times.get(&self.inode).cloned();
         self.store.run_after(Moment::Times);

@@ -270,6 +270,13 @@ impl<F: File> Journal<F> {
         self.file.as_ref().map_or_else(own, File::now)
     }
 
+    /// Waits until so much time is over by that clock.
+    pub(crate) fn wait(&self, time: Duration) {
+        if let Some(file) = &self.file {
+            file.wait(time);
+        }
+    }
+
     /// Whether the journal's file was made after that: it is a copy then.
     pub(crate) fn is_younger_than(&self, since: Duration) -> bool {
         let born = self.file.as_ref().and_then(File::born);

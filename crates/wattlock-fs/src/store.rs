@@ -63,6 +63,10 @@ pub trait File: Send + Sync + 'static {
     fn now(&self) -> Duration {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
+    /// Waits until so much time is over by that clock.
+    fn wait(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
     /// Its times of access and modification, where it has any.
     fn times(&self) -> io::Result<Option<Timestamps>> {
         Ok(None)

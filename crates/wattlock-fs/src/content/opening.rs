@@ -18,7 +18,7 @@ use crate::store::{File, Place, Store};
 
 /// By so much a file's time may be behind the clock at which it was made. Where a clock was set back since, what was
 /// made looks older than the epoch, and is damage instead of nothing.
-const BEHIND: Duration = Duration::from_millis(20);
+pub(super) const BEHIND: Duration = Duration::from_millis(20);
 
 /// Pieces of 64 KiB that are looked at in a file without a header.
 const EMPTY_READS: usize = 16;
