@@ -57,7 +57,9 @@ pub struct Sealed {
     runtime: Runtime,
     done: Done,
     longest: u64,
-    /// The volume, with the keys that are in force.
+    /// The volume's id.
+    id: [u8; 16],
+    /// The volume, with the keys that are in force; held while it is rotated.
     volume: Mutex<Volume>,
     shared: AtomicBool,
     note: OnceLock<Note>,
@@ -119,9 +121,10 @@ impl Sealed {
         // What a file may grow to is found by growing one; nothing grows where nothing is written.
         let longest = if read_only { i64::MAX as u64 } else { longest_file(path) };
         let longest = contents.len_of((0, 0), longest);
-        let (volume, note) = (Mutex::new(volume.clone()), OnceLock::new());
+        let (id, volume, note) = (volume.id, Mutex::new(volume.clone()), OnceLock::new());
         let shared = AtomicBool::new(false);
-        let sealed = Sealed { tree, root, contents, engines, runtime, done, longest, volume, shared, note };
+        let sealed =
+            Sealed { tree, root, contents, engines, runtime, done, longest, id, volume, shared, note };
         Ok((sealed, recovered.lines))
     }
 
@@ -396,7 +399,7 @@ impl Backing for Sealed {
     }
 
     fn may_rotate(&self, which: &Which) -> std::result::Result<(), String> {
-        if which.id != lock(&self.volume).id || which.folder != self.tree.inode() {
+        if which.id != self.id || which.folder != self.tree.inode() {
             return Err(OTHER.to_owned());
         }
         if self.contents.is_read_only() {
@@ -456,11 +459,7 @@ impl Backing for Sealed {
     }
 
     fn kept(&self, inode: (u64, u64)) -> Option<SealedContent> {
-        self.contents.known(inode).map(|content| SealedContent {
-            content,
-            writes: Mark::default(),
-            own: AtomicBool::new(false),
-        })
+        self.contents.known(inode).map(SealedContent::new)
     }
 
     fn remove(&self, folder: &Folder, entry: &Entry, folder_itself: bool) -> Result<()> {

@@ -2,7 +2,8 @@
 //!
 //! Storage can be exchanged and rolled back; what is remembered here cannot, by its writer. One file, `volumes`, has a
 //! line for each path: the volume's fingerprint, its newest keys and settings, its openers, those that were removed, and
-//! the highest epoch of this machine's journal. The succession key in it opens nothing. The file knows nothing of what is in a volume.
+//! the highest epoch of this machine's journal. The succession key in it opens nothing. The file knows nothing of what is
+//! in a volume.
 //!
 //! | found, compared with what is known | to be written | only read |
 //! |---|---|---|
@@ -17,7 +18,6 @@
 //! A volume is known by the path that was given and by that without links. The storage may put a link in the volume's
 //! place, so the second alone would be the storage's choice.
 
-use std::cell::Cell;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -139,8 +139,6 @@ pub struct Known {
     records: bool,
     said: Said,
     refused: Option<Refused>,
-    /// The next record takes the place of what is known.
-    accepts: Cell<bool>,
 }
 
 impl Book {
@@ -218,10 +216,9 @@ impl Book {
             }
         };
         let records = said.accept || !is_refused && !copy;
-        let accepts = Cell::new(said.accept);
-        let known = Known { place, line, real, usage, records, said: said.clone(), refused: None, accepts };
+        let known = Known { place, line, real, usage, records, said: said.clone(), refused: None };
         if !known.lines().iter().all(|line| self.lines.contains(line)) {
-            known.save(false);
+            known.save(said.accept, false);
         }
         Ok(known)
     }
@@ -248,7 +245,7 @@ impl Known {
     pub fn record(&mut self, volume: &Volume, crypto: &mut Dispatcher) -> anyhow::Result<()> {
         let now = Line::of(self.line.path.clone(), volume, crypto)?;
         self.line = self.line.then(now);
-        self.save(false);
+        self.save(false, false);
         Ok(())
     }
 
@@ -284,7 +281,7 @@ impl Known {
         let journal = Some((age.origin, age.epoch));
         if self.usage == Use::Write && self.line.journal != journal {
             self.line.journal = journal;
-            self.save(true);
+            self.save(false, true);
         }
     }
 
@@ -311,11 +308,11 @@ impl Known {
         lines
     }
 
-    fn save(&self, counted: bool) {
+    /// Records it; with `accepted`, which is true of what was found and not of what comes later, in the place of whatever is
+    /// known by now.
+    fn save(&self, accepted: bool, counted: bool) {
         let Some(place) = self.place.as_ref().filter(|_| self.records) else { return };
-        // What the user accepts is what was found, and not what others record later.
-        let accepts = self.accepts.replace(false);
-        if let Err(why) = write(place, &self.lines(), accepts, counted)
+        if let Err(why) = write(place, &self.lines(), accepted, counted)
             && self.said.expect.is_none()
         {
             not_kept(&format!("{}: {why}", one_line(place)));
@@ -592,8 +589,7 @@ mod tests {
         let line = read(place).unwrap().into_iter().next().unwrap_or_else(|| line("/v"));
         let said = Said { expect: None, accept };
         let place = Some(place.to_owned());
-        let accepts = Cell::new(accept);
-        Known { place, line, real: "/v".into(), usage, records: true, said, refused: None, accepts }
+        Known { place, line, real: "/v".into(), usage, records: true, said, refused: None }
     }
 
     #[test]
@@ -649,6 +645,18 @@ mod tests {
         assert!(read(folder.path()).unwrap() == [newer]);
         write(folder.path(), &[line("/v")], true, false).unwrap();
         assert!(read(folder.path()).unwrap() == [line("/v")], "but what the user accepts");
+    }
+
+    #[test]
+    fn what_was_accepted_does_not_take_back_what_came_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = known(folder.path(), Use::Write, true);
+        mount.save(true, false);
+        let rotated = Line { generation: 4, gone: vec![[9; 16]], ..line("/v") };
+        write(folder.path(), std::slice::from_ref(&rotated), false, false).unwrap();
+        mount.note(&Age { origin: [5; 8], epoch: 9, repeats: false });
+        let lines = read(folder.path()).unwrap();
+        assert!(lines[0] == Line { journal: Some(([5; 8], 9)), ..rotated });
     }
 
     #[test]
