@@ -116,8 +116,7 @@ struct Shared<S: Store> {
     store: S,
     geometry: Geometry,
     keys: RwLock<Vec<(u32, XaesKey)>>,
-    /// By which ids of copies go with their names.
-    copies: Key,
+    copy_ids: Key,
     journal: Journal<S::File>,
     /// Shared by the maker of a file, from before its backing file is there; exclusive for a checkpoint.
     creating: RwLock<()>,
@@ -240,80 +239,52 @@ impl<S: Store> Contents<S> {
         volume: &Volume,
         crypto: &mut impl Crypto,
     ) -> Result<(Contents<S>, Recovered), Error> {
-        Contents::start_until(store, volume, &|| false, crypto)
+        Contents::start_judged(store, volume, false, (&|| false, &mut Age::go_on), crypto)
     }
 
-    /// As [`Contents::start`], until `stop` says so: the journal stays then as it is, and the next start begins again.
+    /// As [`Contents::start`], of a volume that is only read. Nothing is written, so that its storage may be read-only, or
+    /// another user's: what an earlier run did not bring into place is read over the files. As long as it is open no process
+    /// opens it for writing, and it cannot be opened while one has it so; any number read it side by side. Whatever would
+    /// write fails with `EROFS`; syncs and checkpoints do nothing.
     ///
     /// # Errors
-    /// As [`Contents::start`]; [`wattlock_door::Error::Interrupted`].
-    pub fn start_until(
-        store: S,
-        volume: &Volume,
-        stop: &dyn Fn() -> bool,
-        crypto: &mut impl Crypto,
-    ) -> Result<(Contents<S>, Recovered), Error> {
-        Contents::start_judged(store, volume, stop, &mut Age::go_on, crypto)
-    }
-
-    /// As [`Contents::start_until`], if `judge` accepts the journal: before anything is written.
-    ///
-    /// # Errors
-    /// As [`Contents::start_until`]; those of `judge`.
-    pub fn start_judged(
-        store: S,
-        volume: &Volume,
-        stop: &dyn Fn() -> bool,
-        judge: Judge<'_>,
-        crypto: &mut impl Crypto,
-    ) -> Result<(Contents<S>, Recovered), Error> {
-        let file = store.journal().map_err(journal_refused)?;
-        let mut keys = Keys::new(volume, crypto)?;
-        let (journal, found) = Journal::open(file, std::mem::take(&mut keys.journal), stop, crypto)?;
-        journal.go_on_as(judge(&Age::of(&journal, &found))?)?;
-        found.let_time_pass(&journal);
-        let shared = Shared::new(store, keys, journal, false);
-        let lines = shared.recover(found, stop, crypto)?;
-        Ok((Contents { shared }, Recovered { lines }))
-    }
-
-    /// Opens a volume for reading. Nothing is written, so that its storage may be read-only, or another user's: what an
-    /// earlier run did not bring into place is read over the files. As long as it is open no process opens it for
-    /// writing, and it cannot be opened while one has it so; any number read it side by side. Whatever would write fails
-    /// with `EROFS`; syncs and checkpoints do nothing.
-    ///
-    /// # Errors
-    /// As [`Contents::start_until`].
+    /// As [`Contents::start`].
     pub fn start_to_read(
         store: S,
         volume: &Volume,
-        stop: &dyn Fn() -> bool,
         crypto: &mut impl Crypto,
     ) -> Result<(Contents<S>, Recovered), Error> {
-        Contents::start_to_read_judged(store, volume, stop, &mut Age::go_on, crypto)
+        Contents::start_judged(store, volume, true, (&|| false, &mut Age::go_on), crypto)
     }
 
-    /// As [`Contents::start_to_read`], if `judge` accepts the journal.
+    /// As [`Contents::start`] or, with `read_only`, [`Contents::start_to_read`]: if `judge` accepts the journal, before
+    /// anything is written, and until `stop` says so. The journal stays then as it is, and the next start begins again.
     ///
     /// # Errors
-    /// As [`Contents::start_to_read`]; those of `judge`.
-    pub fn start_to_read_judged(
+    /// As [`Contents::start`]; those of `judge`; [`wattlock_door::Error::Interrupted`].
+    pub fn start_judged(
         store: S,
         volume: &Volume,
-        stop: &dyn Fn() -> bool,
-        judge: Judge<'_>,
+        read_only: bool,
+        (stop, judge): (&dyn Fn() -> bool, Judge<'_>),
         crypto: &mut impl Crypto,
     ) -> Result<(Contents<S>, Recovered), Error> {
-        let file = store.journal_to_read().map_err(journal_refused)?;
+        let file = match read_only {
+            true => store.journal_to_read(),
+            false => store.journal().map(Some),
+        };
         let mut keys = Keys::new(volume, crypto)?;
-        let (journal, found) = match file {
+        let (journal, found) = match file.map_err(journal_refused)? {
             Some(file) => Journal::open(file, std::mem::take(&mut keys.journal), stop, crypto)?,
             None => Journal::none()?,
         };
-        judge(&Age::of(&journal, &found))?;
+        journal.go_on_as(judge(&Age::of(&journal, &found))?)?;
         found.let_time_pass(&journal);
-        let shared = Shared::new(store, keys, journal, true);
-        let lines = shared.read_over(found, stop, crypto)?;
+        let shared = Shared::new(store, keys, journal, read_only);
+        let lines = match read_only {
+            true => shared.read_over(found, stop, crypto)?,
+            false => shared.recover(found, stop, crypto)?,
+        };
         Ok((Contents { shared }, Recovered { lines }))
     }
 
@@ -655,8 +626,7 @@ struct Keys {
     geometry: Geometry,
     /// Of files' headers, by generation.
     files: Vec<(u32, XaesKey)>,
-    /// Of ids of copies.
-    copies: Key,
+    copy_ids: Key,
     /// Of the journal.
     journal: Vec<(u32, Key)>,
 }
@@ -671,8 +641,8 @@ impl Keys {
             journal.push((*generation, Key::symmetric(Algorithm::Secret, &secret[..])?));
         }
         let plain_names = volume.names == NameMode::Plain;
-        let copies = names::lasting(volume, "copies", crypto)?;
-        Ok(Keys { plain_names, geometry, files, copies, journal })
+        let copy_ids = names::lasting(volume, "copies", crypto)?;
+        Ok(Keys { plain_names, geometry, files, copy_ids, journal })
     }
 }
 
@@ -682,7 +652,7 @@ impl<S: Store> Shared<S> {
             store,
             geometry: keys.geometry,
             keys: RwLock::new(keys.files),
-            copies: keys.copies,
+            copy_ids: keys.copy_ids,
             plain_names: keys.plain_names,
             started: journal.now(),
             journal,

@@ -104,10 +104,7 @@ impl Sealed {
         let store =
             FolderStore::open(path).map_err(|error| Error::io("opening the volume's folder", error))?;
         // First: it takes the lock.
-        let started = match read_only {
-            true => Contents::start_to_read_judged(store, volume, stop, judge, &mut dispatcher),
-            false => Contents::start_judged(store, volume, stop, judge, &mut dispatcher),
-        };
+        let started = Contents::start_judged(store, volume, read_only, (stop, judge), &mut dispatcher);
         let (contents, recovered) = started.map_err(|error| match error.errno() {
             errno if errno == Errno::WOULDBLOCK.raw_os_error() => Error::InUse,
             _ => error,

@@ -41,10 +41,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     let crypto = &mut runtime.dispatcher();
     let store = store(&command.folder)?;
     let judge = &mut |age: &Age| known.judge(age);
-    let started = match command.repair {
-        true => Contents::start_judged(store, &volume, &stop, judge, crypto),
-        false => Contents::start_to_read_judged(store, &volume, &stop, judge, crypto),
-    };
+    let started = Contents::start_judged(store, &volume, !command.repair, (&stop, judge), crypto);
     let (contents, journal) = match started {
         Ok((contents, recovered)) => {
             for line in recovered.lines {

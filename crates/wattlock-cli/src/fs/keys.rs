@@ -283,7 +283,8 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
     }
     // The journal's lock keeps mounts away; what is in it goes into place first.
     let judge = &mut |age: &Age| change.known.judge(age);
-    let started = Contents::start_judged(store(&command.folder)?, &change.volume, &stop, judge, crypto);
+    let started =
+        Contents::start_judged(store(&command.folder)?, &change.volume, false, (&stop, judge), crypto);
     let contents = match started {
         Ok((contents, recovered)) => {
             for line in recovered.lines {

@@ -136,10 +136,7 @@ impl World {
     pub fn contents(&mut self, write: bool) -> Result<()> {
         let (store, volume, crypto) = (store(&self.path)?, &self.volume, &mut self.crypto);
         let judge = &mut |age: &Age| self.known.judge(age);
-        let started = match write {
-            true => Contents::start_judged(store, volume, &stop, judge, crypto),
-            false => Contents::start_to_read_judged(store, volume, &stop, judge, crypto),
-        };
+        let started = Contents::start_judged(store, volume, !write, (&stop, judge), crypto);
         let (contents, recovered) = started.map_err(|error| self.known.refused(error))?;
         self.known.note(&contents.age());
         for line in recovered.lines {

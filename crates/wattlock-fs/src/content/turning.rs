@@ -30,7 +30,7 @@ impl<S: Store> Content<S> {
         if self.shared.read_only {
             return Ok(());
         }
-        let sealed = names::seal_name(&self.shared.copies, stored, crypto)?;
+        let sealed = names::seal_name(&self.shared.copy_ids, stored, crypto)?;
         let mut id = [0; 8];
         id.copy_from_slice(&sealed[..8]);
         // Far from the end, as all ids are.

@@ -296,7 +296,8 @@ fn an_origin_and_an_epoch_say_which_journal_is_older() {
             Ok(known)
         };
         let (contents, _) =
-            Contents::start_judged(store, &victim.volume, &|| false, judge, &mut victim.crypto).unwrap();
+            Contents::start_judged(store, &victim.volume, false, (&|| false, judge), &mut victim.crypto)
+                .unwrap();
         (found.unwrap(), contents.age())
     };
     let (found, first) = start(None);

@@ -17,7 +17,7 @@ use support::{crypto, pattern, volume};
 
 fn to_read(path: &Path, crypto: &mut Dispatcher) -> Result<Contents<FolderStore>, Error> {
     let store = FolderStore::open(path).unwrap();
-    Contents::start_to_read(store, &volume(), &|| false, crypto).map(|(contents, _)| contents)
+    Contents::start_to_read(store, &volume(), crypto).map(|(contents, _)| contents)
 }
 
 fn to_write(path: &Path, crypto: &mut Dispatcher) -> Result<Contents<FolderStore>, Error> {

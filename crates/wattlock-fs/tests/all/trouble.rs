@@ -132,7 +132,7 @@ fn a_torn_file_is_read_as_far_as_it_is_whole_and_named() {
     let mut crypto = crypto();
     let store = torn(&mut crypto);
     let before = store.bytes("torn");
-    let contents = Contents::start_to_read(store.clone(), &volume(), &|| false, &mut crypto).unwrap().0;
+    let contents = Contents::start_to_read(store.clone(), &volume(), &mut crypto).unwrap().0;
     let (file, place) = store.open("torn").unwrap();
     assert!(!contents.is_sound(place.inode));
     drop(contents.open(file.clone(), place.clone(), &mut crypto).unwrap());
@@ -807,7 +807,7 @@ fn copy_beside_original(crypto: &mut Dispatcher) -> (SimStore, [Vec<u8>; 2]) {
 
 /// What is left of a store when it is read, and when it is started.
 fn both(store: &SimStore, name: &str, crypto: &mut Dispatcher) -> Vec<u8> {
-    let reading = Contents::start_to_read(store.clone(), &volume(), &|| false, crypto).unwrap().0;
+    let reading = Contents::start_to_read(store.clone(), &volume(), crypto).unwrap().0;
     let (file, place) = store.open(name).unwrap();
     let read = whole(&reading.open(file, place, crypto).unwrap(), crypto);
     drop(reading);
@@ -903,7 +903,7 @@ fn an_old_file_without_a_header_is_damaged_and_nothing_of_it_goes() {
             copy.put("neighbour", &bytes);
             copy.make_old("neighbour");
             let contents = match read {
-                true => Contents::start_to_read(copy.clone(), &volume(), &|| false, &mut crypto).unwrap().0,
+                true => Contents::start_to_read(copy.clone(), &volume(), &mut crypto).unwrap().0,
                 false => start(&copy, &mut crypto),
             };
             let (file, place) = copy.open("neighbour").unwrap();
