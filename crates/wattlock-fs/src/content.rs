@@ -31,7 +31,9 @@ mod opening;
 pub(crate) mod overlay;
 mod reading;
 pub(crate) mod recovery;
+mod rekeying;
 pub(crate) mod slots;
+mod starting;
 mod state;
 mod syncing;
 mod turning;
@@ -42,21 +44,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Duration;
 
+use wattlock_core::Key;
 use wattlock_core::sync::{lock, read, write};
-use wattlock_core::{Algorithm, Key};
 use wattlock_door::Crypto;
 
 use crate::Error;
-use crate::format::{Geometry, HEADER_LEN, Header};
-use crate::journal::{Found, Journal};
-use crate::names;
-use crate::store::{File as _, JOURNAL, Place, Store};
-use crate::volume::{NameMode, Volume};
+use crate::format::Geometry;
+use crate::journal::Journal;
+use crate::store::{Place, Store};
 use crate::xaes::XaesKey;
 use ledger::Over;
 use made::Made;
-use opening::purpose;
+use starting::Keys;
 use state::{Body, State};
+
+pub use starting::{Age, Judge};
 
 /// Content bytes that one batch seals or opens at most, and one chunk: a MiB at any place is one batch.
 const BATCH: u64 = 1 << 20;
@@ -184,44 +186,6 @@ pub struct Creating<'a> {
     _no_checkpoint: RwLockReadGuard<'a, ()>,
 }
 
-/// How old a journal is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Age {
-    /// Random, for the life of the journal: only epochs of one origin can be compared.
-    pub origin: [u8; 8],
-    /// Grows by every checkpoint; 0 if there is no journal.
-    pub epoch: u64,
-    /// It has records, which change files.
-    pub repeats: bool,
-}
-
-impl Age {
-    /// Accepts a journal, whatever its age, and goes on with it: what a [`Judge`] is where nothing is known.
-    ///
-    /// # Errors
-    /// None.
-    pub fn go_on(&self) -> Result<Option<([u8; 8], u64)>, Error> {
-        Ok(Some((self.origin, self.epoch)))
-    }
-
-    fn of<F: crate::store::File>(journal: &Journal<F>, found: &Found) -> Age {
-        let (origin, epoch) = journal.age();
-        Age { origin, epoch, repeats: !found.records.is_empty() }
-    }
-}
-
-impl Found {
-    /// After an unclean end: what the earlier run made is older than this start then, by any clock.
-    fn let_time_pass<F: crate::store::File>(&self, journal: &Journal<F>) {
-        if !self.records.is_empty() || !self.ranges.is_empty() {
-            journal.wait(opening::BEHIND);
-        }
-    }
-}
-
-/// Whether a journal of this age is accepted, and as which origin and from which epoch it goes on: `None` is a new origin.
-pub type Judge<'a> = &'a mut dyn FnMut(&Age) -> Result<Option<([u8; 8], u64)>, Error>;
-
 /// What starting found of an earlier run that did not end well.
 #[derive(Debug, Default)]
 pub struct Recovered {
@@ -230,70 +194,6 @@ pub struct Recovered {
 }
 
 impl<S: Store> Contents<S> {
-    /// Opens the journal and repeats what an earlier run did not finish.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`] for a journal that is neither whole nor torn at its end; nothing was changed then.
-    pub fn start(
-        store: S,
-        volume: &Volume,
-        crypto: &mut impl Crypto,
-    ) -> Result<(Contents<S>, Recovered), Error> {
-        Contents::start_judged(store, volume, false, (&|| false, &mut Age::go_on), crypto)
-    }
-
-    /// As [`Contents::start`], of a volume that is only read. Nothing is written, so that its storage may be read-only, or
-    /// another user's: what an earlier run did not bring into place is read over the files. As long as it is open no process
-    /// opens it for writing, and it cannot be opened while one has it so; any number read it side by side. Whatever would
-    /// write fails with `EROFS`; syncs and checkpoints do nothing.
-    ///
-    /// # Errors
-    /// As [`Contents::start`].
-    pub fn start_to_read(
-        store: S,
-        volume: &Volume,
-        crypto: &mut impl Crypto,
-    ) -> Result<(Contents<S>, Recovered), Error> {
-        Contents::start_judged(store, volume, true, (&|| false, &mut Age::go_on), crypto)
-    }
-
-    /// As [`Contents::start`] or, with `read_only`, [`Contents::start_to_read`]: if `judge` accepts the journal, before
-    /// anything is written, and until `stop` says so. The journal stays then as it is, and the next start begins again.
-    ///
-    /// # Errors
-    /// As [`Contents::start`]; those of `judge`; [`wattlock_door::Error::Interrupted`].
-    pub fn start_judged(
-        store: S,
-        volume: &Volume,
-        read_only: bool,
-        (stop, judge): (&dyn Fn() -> bool, Judge<'_>),
-        crypto: &mut impl Crypto,
-    ) -> Result<(Contents<S>, Recovered), Error> {
-        let file = match read_only {
-            true => store.journal_to_read(),
-            false => store.journal().map(Some),
-        };
-        let mut keys = Keys::new(volume, crypto)?;
-        let (journal, found) = match file.map_err(journal_refused)? {
-            Some(file) => Journal::open(file, std::mem::take(&mut keys.journal), stop, crypto)?,
-            None => Journal::none()?,
-        };
-        journal.go_on_as(judge(&Age::of(&journal, &found))?)?;
-        found.let_time_pass(&journal);
-        let shared = Shared::new(store, keys, journal, read_only);
-        let lines = match read_only {
-            true => shared.read_over(found, stop, crypto)?,
-            false => shared.recover(found, stop, crypto)?,
-        };
-        Ok((Contents { shared }, Recovered { lines }))
-    }
-
-    /// How old the journal is now.
-    pub fn age(&self) -> Age {
-        let (origin, epoch) = self.shared.journal.age();
-        Age { origin, epoch, repeats: false }
-    }
-
     /// Whether it was opened for reading ([`Contents::start_to_read`]).
     pub fn is_read_only(&self) -> bool {
         self.shared.read_only
@@ -514,135 +414,6 @@ impl<S: Store> Contents<S> {
     /// Lines for the log that came up since the last call: files that were cut when they were opened.
     pub fn take_lines(&self) -> Vec<String> {
         std::mem::take(&mut lock(&self.shared.lines))
-    }
-
-    /// Takes over the volume keys of `volume`: the same volume after [`Volume::add_generation`], or after old ones were
-    /// removed. Nothing that is being made has another key when this returns.
-    ///
-    /// # Errors
-    /// [`Error::Engine`]; nothing has changed.
-    pub fn rekey(&self, volume: &Volume, crypto: &mut impl Crypto) -> Result<(), Error> {
-        let (shared, keys) = (&self.shared, Keys::new(volume, crypto)?);
-        let _creating = write(&shared.creating);
-        let _epoch = write(&shared.epoch);
-        *write(&shared.keys) = keys.files;
-        shared.journal.rekey(keys.journal);
-        Ok(())
-    }
-
-    /// Seals a file's header under the newest key, while the volume is in use; `named` says whether its name opens. Says
-    /// whether it had to. One that has the newest key is written as it is if this is the `first` look at it: after a sync
-    /// that failed memory has it, the disk may have the old one, and no later sync says so.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Damaged`] for a header that does not open.
-    pub fn reseal(
-        &self,
-        file: &S::File,
-        inode: (u64, u64),
-        (named, first): (bool, bool),
-        crypto: &mut impl Crypto,
-    ) -> Result<bool, Error> {
-        let shared = &self.shared;
-        let _creating = write(&shared.creating);
-        let _epoch = write(&shared.epoch);
-        let body = shared.known_body(inode);
-        if body.as_ref().is_some_and(|body| body.state().ledger.has_header()) {
-            // One of the journal would take its place later.
-            shared.bring_into_place(crypto)?;
-        }
-        let _state = body.as_ref().map(|body| body.state_mut());
-        let mut bytes = [0; HEADER_LEN];
-        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
-        let header = match Header::parse(&bytes[..got]) {
-            // A stranger's file keeps no volume key in use.
-            Err(_) if !named => return Ok(false),
-            parsed => parsed?,
-        };
-        if read(&shared.keys).last().is_some_and(|(newest, _)| *newest == header.generation) {
-            return if first { shared.write_header(file, &header).map(|()| false) } else { Ok(false) };
-        }
-        let secret = shared.open_header(&header, crypto)?;
-        let header = shared.seal_header(header.id, header.flags, &secret, crypto)?;
-        shared.write_header(file, &header)?;
-        Ok(true)
-    }
-
-    /// Has [`Contents::while_moving`] count, from now on or no longer.
-    pub fn count_moves(&self, count: bool) {
-        self.shared.counting.store(count, Ordering::SeqCst);
-    }
-
-    /// How many names have moved, if none does just now.
-    pub fn moves(&self) -> Option<u64> {
-        let moved = self.shared.moved.load(Ordering::SeqCst);
-        (self.shared.moving.load(Ordering::SeqCst) == 0).then_some(moved)
-    }
-
-    /// Whether [`Contents::while_moving`] has anything to do.
-    pub fn counts_moves(&self) -> bool {
-        self.may_be_torn() || self.shared.counting.load(Ordering::SeqCst)
-    }
-
-    /// Empties the journal and seals both of its heads under the volume's newest key, after which no older key opens
-    /// anything of it.
-    ///
-    /// # Errors
-    /// As [`Contents::checkpoint`].
-    pub fn rekey_journal(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
-        let shared = &self.shared;
-        shared.relieve(crypto)?;
-        // Most of it before anybody has to wait.
-        shared.checkpoint(crypto)?;
-        let _creating = write(&shared.creating);
-        let _epoch = write(&shared.epoch);
-        shared.bring_into_place(crypto)?;
-        let unclean = read(&shared.unclean);
-        shared.journal.reset(&unclean, crypto)
-    }
-}
-
-/// Why the journal does not open, with what helps.
-fn journal_refused(error: std::io::Error) -> Error {
-    use std::io::ErrorKind::{InvalidData, PermissionDenied, ReadOnlyFilesystem, WouldBlock};
-    let why = match error.kind() {
-        WouldBlock => return Error::InUse,
-        InvalidData => return Error::Damaged(format!("{JOURNAL} is {error}")),
-        ReadOnlyFilesystem => {
-            "the volume's folder is on a read-only file system: open the volume for reading"
-        }
-        PermissionDenied => {
-            "this user may not open the volume's wattlock.journal so: without the right to write, open the volume for \
-             reading"
-        }
-        _ => return Error::io("opening the journal", error),
-    };
-    Error::io("opening the journal", std::io::Error::new(error.kind(), format!("{error}: {why}")))
-}
-
-/// What a volume's keys are derived to, and its other settings.
-struct Keys {
-    plain_names: bool,
-    geometry: Geometry,
-    /// Of files' headers, by generation.
-    files: Vec<(u32, XaesKey)>,
-    copy_ids: Key,
-    /// Of the journal.
-    journal: Vec<(u32, Key)>,
-}
-
-impl Keys {
-    fn new(volume: &Volume, crypto: &mut impl Crypto) -> Result<Keys, Error> {
-        let geometry = Geometry::new(volume.chunk)?;
-        let (mut files, mut journal) = (Vec::new(), Vec::new());
-        for (generation, key) in &volume.keys {
-            files.push((*generation, XaesKey::new(&*purpose(key, b"files", crypto)?, crypto)?));
-            let secret = purpose(key, b"journal", crypto)?;
-            journal.push((*generation, Key::symmetric(Algorithm::Secret, &secret[..])?));
-        }
-        let plain_names = volume.names == NameMode::Plain;
-        let copy_ids = names::lasting(volume, "copies", crypto)?;
-        Ok(Keys { plain_names, geometry, files, copy_ids, journal })
     }
 }
 
