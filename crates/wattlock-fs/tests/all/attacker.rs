@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ use wattlock_fs::content::Contents;
 use wattlock_fs::store::{FolderStore, JOURNAL, Place};
 use wattlock_fs::volume::Volume;
 
-use crate::support::{CHUNK, crypto, volume};
+use crate::support::{CHUNK, crypto, place, volume};
 
 const FILES: usize = 3;
 const HEADER: usize = 96;
@@ -83,8 +83,7 @@ impl World {
 
     fn place(&self, file: usize) -> (fs::File, Place) {
         let opened = fs::File::options().read(true).write(true).open(self.path(file)).unwrap();
-        let meta = opened.metadata().unwrap();
-        (opened, Place { inode: (meta.dev(), meta.ino()), path: format!("file{file}").into() })
+        (opened, place(self.folder.path(), &format!("file{file}")))
     }
 
     /// Some writes of one file in a run.

@@ -2,17 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use wattlock::Dispatcher;
 use wattlock_fs::Error;
 use wattlock_fs::content::{Age, Content, Contents};
-use wattlock_fs::store::{FolderStore, JOURNAL, Place};
+use wattlock_fs::store::{FolderStore, JOURNAL};
 use wattlock_fs::volume::Volume;
 
-use crate::support::{crypto, pattern, volume};
+use crate::support::{crypto, pattern, place, volume};
 
 /// Bytes of a header, and of a stored chunk.
 const HEADER: u64 = 96;
@@ -58,15 +58,14 @@ impl Victim {
     fn make(&mut self, contents: &Contents<FolderStore>, name: &str, bytes: &[u8]) -> Open {
         let file = fs::File::options().read(true).write(true).create_new(true).open(self.path(name)).unwrap();
         let _creating = contents.before_create(&mut self.crypto).unwrap();
-        let content = contents.create(file, place(&self.path(name), name), &mut self.crypto).unwrap();
+        let content = contents.create(file, place(self.folder.path(), name), &mut self.crypto).unwrap();
         content.write(bytes, 0, &mut self.crypto).unwrap();
         content
     }
 
     fn open(&mut self, contents: &Contents<FolderStore>, name: &str) -> Result<Open, Error> {
-        let path = self.path(name);
-        let file = fs::File::options().read(true).write(true).open(&path).unwrap();
-        contents.open(file, place(&path, name), &mut self.crypto)
+        let file = fs::File::options().read(true).write(true).open(self.path(name)).unwrap();
+        contents.open(file, place(self.folder.path(), name), &mut self.crypto)
     }
 
     fn read(&mut self, contents: &Contents<FolderStore>, name: &str) -> Result<Vec<u8>, Error> {
@@ -95,11 +94,6 @@ impl Victim {
         fs::File::open(self.path(from)).unwrap().read_exact_at(&mut slot, at).unwrap();
         fs::File::options().write(true).open(self.path(to)).unwrap().write_all_at(&slot, at).unwrap();
     }
-}
-
-fn place(path: &Path, name: &str) -> Place {
-    let meta = fs::metadata(path).unwrap();
-    Place { inode: (meta.dev(), meta.ino()), path: name.into() }
 }
 
 fn is_damaged(read: Result<Vec<u8>, Error>) -> bool {
@@ -266,11 +260,11 @@ fn audit_4_an_older_journal_does_not_cut_what_a_run_that_ended_well_has_made() {
             let old = fs::read(victim.path(JOURNAL)).unwrap();
             file.sync(&mut victim.crypto).unwrap();
             if moved {
-                let inode = place(&victim.path("list"), "list").inode;
+                let inode = place(victim.folder.path(), "list").inode;
                 fs::create_dir(victim.path("folder")).unwrap();
                 fs::rename(victim.path("list"), victim.path("folder/other")).unwrap();
                 contents.moved(inode, false, b"list", b"folder/other");
-                let folder = place(&victim.path("folder"), "folder").inode;
+                let folder = place(victim.folder.path(), "folder").inode;
                 fs::rename(victim.path("folder"), victim.path("list")).unwrap();
                 contents.moved(folder, true, b"folder", b"list");
             }

@@ -5,21 +5,19 @@ use crate::common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use common::World;
-use rustix::fs::{Mode, OFlags, RenameFlags};
+use common::{ALL, World, make};
+use rustix::fs::{OFlags, RenameFlags};
 use wattlock::Dispatcher;
 use wattlock_fs::check::{Check, Found};
 use wattlock_fs::content::Contents;
 use wattlock_fs::rotate::rotate;
-use wattlock_fs::store::{FolderStore, Place};
+use wattlock_fs::store::FolderStore;
 use wattlock_fs::tree::{Entry, Folder, Tree};
 use wattlock_fs::volume::NameMode;
 
-const ALL: Mode = Mode::from_raw_mode(0o755);
 const LONG: [u8; 200] = [b'l'; 200];
 /// As Syncthing, Dropbox, rclone and others call a copy of `wattlock.dir`.
 const COPIES: [&str; 4] = [
@@ -36,12 +34,6 @@ struct Merged {
     inside: PathBuf,
     entry: Option<Entry>,
     copy: &'static str,
-}
-
-/// A file whose backing file has its content as it is.
-fn make(tree: &Tree, folder: &Folder, name: &[u8], crypto: &mut Dispatcher) {
-    let entry = tree.entry(folder, name, crypto).unwrap();
-    tree.create_file(folder, &entry, ALL).unwrap();
 }
 
 /// Moves what is in one folder into another one, as far as that has no such name.
@@ -267,11 +259,8 @@ fn b7_a_link_in_place_of_a_record_is_a_lost_record() {
 #[test]
 fn b7_no_copy_of_a_record_without_bytes_is_believed() {
     let mut world = World::new(NameMode::PerFolder);
-    let (tree, root) = world.tree();
+    let (tree, root, entry, inside) = world.with_folder();
     let crypto = &mut world.crypto;
-    let entry = tree.entry(&root, b"folder", crypto).unwrap();
-    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
-    let inside = world.folder.path().join(&entry.stored);
     make(&tree, &tree.folder(&root, &entry, crypto).unwrap(), b"file", crypto);
     fs::remove_file(inside.join("wattlock.dir")).unwrap();
     for copy in [&[][..], &[0; 128], b"rubbish"] {
@@ -515,7 +504,7 @@ fn a_copy_of_a_long_entry_may_be_called_as_a_copy_of_the_file_beside_it() {
     let crypto = &mut world.crypto;
     let entry = tree.entry(&root, &LONG, crypto).unwrap();
     let file = tree.create_file(&root, &entry, ALL).unwrap();
-    let place = Place { inode: common_inode(&file), path: entry.stored.as_bytes().to_vec() };
+    let place = crate::support::place(world.folder.path(), entry.stored.to_str().unwrap());
     drop(contents.create(file, place, crypto).unwrap());
     contents.checkpoint(crypto).unwrap();
     let stored = world.folder.path().join(&entry.stored);
@@ -529,10 +518,4 @@ fn a_copy_of_a_long_entry_may_be_called_as_a_copy_of_the_file_beside_it() {
         tree.remove(&root, one, false).unwrap();
         assert!(!Path::new(&copy).exists());
     }
-}
-
-fn common_inode(file: &fs::File) -> (u64, u64) {
-    use std::os::unix::fs::MetadataExt;
-    let meta = file.metadata().unwrap();
-    (meta.dev(), meta.ino())
 }

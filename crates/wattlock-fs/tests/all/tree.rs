@@ -9,7 +9,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use common::World;
+use common::{ALL, World, make};
 use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
 use wattlock::Dispatcher;
 use wattlock_fs::content::Contents;
@@ -20,12 +20,6 @@ use wattlock_fs::volume::NameMode;
 use wattlock_fs::{Error, names};
 
 const MODES: [NameMode; 3] = [NameMode::PerFolder, NameMode::Deterministic, NameMode::Plain];
-const ALL: Mode = Mode::from_raw_mode(0o755);
-
-fn make(tree: &Tree, folder: &Folder, name: &[u8], crypto: &mut Dispatcher) {
-    let entry = tree.entry(folder, name, crypto).unwrap();
-    tree.create_file(folder, &entry, ALL).unwrap();
-}
 
 fn list(tree: &Tree, folder: &Folder, crypto: &mut Dispatcher) -> BTreeSet<Vec<u8>> {
     let (listed, foreign) = tree.list(folder, crypto).unwrap();
@@ -304,10 +298,8 @@ fn a_damaged_folder_record_is_an_error_of_that_folder_alone() {
 #[test]
 fn a_record_without_bytes_that_no_crash_explains_is_damage_if_files_are_below() {
     let mut world = World::new(NameMode::PerFolder);
-    let (tree, root) = world.tree();
+    let (tree, root, entry, _) = world.with_folder();
     let crypto = &mut world.crypto;
-    let entry = tree.entry(&root, b"folder", crypto).unwrap();
-    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
     let folder = tree.folder(&root, &entry, crypto).unwrap();
     let inner = tree.entry(&folder, b"inner", crypto).unwrap();
     tree.make_folder(&folder, &inner, ALL, crypto).unwrap();
@@ -364,11 +356,8 @@ fn threads_that_meet_at_a_folder_without_a_record_give_it_one_key() {
 #[test]
 fn a_record_cut_off_by_a_crash_is_made_anew_and_said() {
     let mut world = World::new(NameMode::PerFolder);
-    let (tree, root) = world.tree();
-    let crypto = &mut world.crypto;
-    let entry = tree.entry(&root, b"folder", crypto).unwrap();
-    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
-    let record = world.folder.path().join(&entry.stored).join("wattlock.dir");
+    let (tree, root, entry, inside) = world.with_folder();
+    let (record, crypto) = (inside.join("wattlock.dir"), &mut world.crypto);
     for cut in [vec![], vec![0; 128]] {
         fs::write(&record, cut).unwrap();
         let inner = tree.folder(&root, &entry, crypto).unwrap();
@@ -689,11 +678,8 @@ fn a_copy_of_a_long_name_outlives_the_entry() {
 #[test]
 fn a_folder_goes_with_what_is_ours_in_it_and_with_nothing_else() {
     let mut world = World::new(NameMode::PerFolder);
-    let (tree, root) = world.tree();
+    let (tree, root, entry, inside) = world.with_folder();
     let crypto = &mut world.crypto;
-    let entry = tree.entry(&root, b"folder", crypto).unwrap();
-    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
-    let inside = world.folder.path().join(&entry.stored);
     // Nor with another volume's files.
     let others = [
         "wattlock.notes",
@@ -783,12 +769,9 @@ fn a_rotation_that_begins_again_writes_what_has_the_new_key_already() {
 #[test]
 fn a_tree_that_is_open_for_reading_changes_nothing() {
     let mut world = World::new(NameMode::PerFolder);
-    let (tree, root) = world.tree();
-    let crypto = &mut world.crypto;
-    let entry = tree.entry(&root, b"folder", crypto).unwrap();
-    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
+    let (tree, root, entry, inside) = world.with_folder();
+    let (record, crypto) = (inside.join("wattlock.dir"), &mut world.crypto);
     make(&tree, &root, b"file", crypto);
-    let record = world.folder.path().join(&entry.stored).join("wattlock.dir");
     fs::write(&record, []).unwrap();
     let (tree, root) = Tree::open_to_read(world.folder.path(), &world.volume, crypto).unwrap();
     tree.set_crashed(true);
