@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What a request for another volume is answered with.
-pub const OTHER: &str = "another volume is mounted there";
+pub const OTHER_VOLUME: &str = "another volume is mounted there";
 
 /// Which volume is meant.
 pub struct Which {

@@ -25,7 +25,7 @@ use wattlock::policy::Settings;
 use wattlock_fs::Error;
 use wattlock_fs::content::Age;
 use wattlock_fs::volume::Volume;
-use wattlock_mount::{Engines, Next, OTHER, Options, Sealed, Which, control};
+use wattlock_mount::{Engines, Next, OTHER_VOLUME, Options, Sealed, Which, control};
 use zeroize::Zeroizing;
 
 use crate::fs::access::{Keys, Opened};
@@ -272,7 +272,7 @@ pub fn that_rotates(path: &Path, volume: &Volume) -> Result<Rotating> {
     for place in Mounts::read().ours() {
         match control::ask(&place, &request) {
             Ok(Ok(_)) => return Ok(Rotating(place, which)),
-            Ok(Err(why)) if why == OTHER => {}
+            Ok(Err(why)) if why == OTHER_VOLUME => {}
             Ok(Err(why)) => {
                 let place = wattlock_door::one_line(&place);
                 return Err(refusal(84, &format!("the volume is mounted at {place}: {why}")));

@@ -10,7 +10,7 @@ use wattlock_fs::Error;
 use wattlock_fs::rotate::rotate_with;
 
 use super::Sealed;
-use crate::backing::{Next, OTHER, Which};
+use crate::backing::{Next, OTHER_VOLUME, Which};
 
 /// How often a rotation looks at everything before it gives up.
 const PASSES: usize = 16;
@@ -21,7 +21,7 @@ impl Sealed {
     /// Whether it is the volume that is meant, and can be rotated.
     pub(super) fn may_be_rotated(&self, which: &Which) -> std::result::Result<(), String> {
         if which.id != self.id || which.folder != self.tree.inode() {
-            return Err(OTHER.to_owned());
+            return Err(OTHER_VOLUME.to_owned());
         }
         if self.contents.is_read_only() {
             return Err("it is mounted read-only".to_owned());

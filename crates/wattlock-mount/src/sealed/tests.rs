@@ -14,6 +14,7 @@ use wattlock_emul::{Effect, Emulated, Fault, Model, Pace, Trigger};
 use wattlock_fs::content::Age;
 use wattlock_fs::volume::NameMode;
 
+use crate::backing::OTHER_VOLUME;
 use crate::door::Door;
 
 /// Where the card is among the engines.
@@ -261,8 +262,8 @@ fn a_mount_takes_no_key_but_what_a_holder_of_its_own_has_made() {
     let made_up = Volume::generate(4096, NameMode::PerFolder).unwrap();
     let mut rotate = |which: &Which, next: Next| sealed.rotate(which, &next, &|| false, &mut crypto);
     for which in [&other, &copied] {
-        assert_eq!(rotate(which, next(&own, 2)).unwrap_err(), OTHER);
-        assert_eq!(sealed.may_rotate(which).unwrap_err(), OTHER);
+        assert_eq!(rotate(which, next(&own, 2)).unwrap_err(), OTHER_VOLUME);
+        assert_eq!(sealed.may_rotate(which).unwrap_err(), OTHER_VOLUME);
     }
     for (of, generation) in [(&made_up, 2), (&made_up, 1), (&made_up, u32::MAX), (&own, 1), (&own, 3)] {
         assert!(
