@@ -24,7 +24,7 @@ use crate::content::{Content, Contents};
 use crate::format::Geometry;
 use crate::rotate::{shown, shown_stored};
 use crate::store::{File as _, Place, Store};
-use crate::tree::{Entry, Folder, Stored, Survey, Tree};
+use crate::tree::{Entry, Folder, NAMELESS, OF_OTHERS, Stored, Survey, Tree};
 
 /// Bytes read together.
 const STEP: usize = 1 << 20;
@@ -209,7 +209,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         for stored in survey.foreign {
             if self.tree.is_of_others(&folder, &stored) {
                 let path = join(path, &shown_stored(&stored));
-                self.state().found.notes.push(format!("{path}: another program's, and not of this volume"));
+                self.state().found.notes.push(format!("{path}: {OF_OTHERS}"));
                 continue;
             }
             let Some(kind) = self.tree.kind(&folder, &stored) else { continue };
@@ -315,7 +315,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
 
     /// An entry whose name does not open.
     fn nameless(&self, folder: &Folder, item: &Item, sound: bool, crypto: &mut impl Crypto) {
-        let what = "its name does not authenticate";
+        let what = NAMELESS;
         if !self.repair || !sound {
             return self.damaged(&item.shown, what);
         }

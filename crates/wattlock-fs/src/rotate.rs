@@ -93,9 +93,10 @@ pub fn rotate_with<C: Crypto>(
         for (stored, _) in own.iter().filter(|(stored, what)| *what == Stored::OwnCopy && is_record(stored)) {
             count(&mut done, &path, tree.rotate_copy(&folder, stored, crypto));
         }
-        // What has no name has a header all the same.
+        // What has no name has a header all the same, unless it is another program's.
         let entries = listed.iter().map(|entry| (entry.entry(), entry.kind, shown(&entry.name), false));
-        let nameless = foreign.iter().filter_map(|stored| {
+        let nameless = foreign.iter().filter(|stored| !tree.is_of_others(&folder, stored));
+        let nameless = nameless.filter_map(|stored| {
             let kind = tree.kind(&folder, stored)?;
             let entry = Entry { stored: stored.clone(), sidecar: None };
             Some((entry, kind, shown_stored(stored), true))

@@ -46,6 +46,7 @@ use crate::volume::{NameMode, Volume};
 use copies::Copies;
 use records::{Unsynced, write_record};
 pub use second::is_record;
+pub(crate) use stored::{NAMELESS, OF_OTHERS};
 pub use stored::{Stored, Survey};
 pub(crate) use stored::{is_ours, may_be_sealed};
 

@@ -83,7 +83,7 @@ pub trait Backing: Send + Sync + 'static {
         thread: &mut Self::Thread,
     ) -> Result<Option<Vec<u8>>>;
 
-    /// The entries of a folder whose names open, and the stored names of those that do not.
+    /// The entries of a folder whose names open, and the stored names of those that do not and are damaged.
     ///
     /// # Errors
     /// [`Error::Io`].

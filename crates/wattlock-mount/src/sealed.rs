@@ -270,7 +270,10 @@ impl Backing for Sealed {
     }
 
     fn list(&self, folder: &Folder, thread: &mut Dispatcher) -> Result<(Vec<Listed>, Vec<OsString>)> {
-        self.tree.list(folder, thread)
+        let (listed, mut foreign) = self.tree.list(folder, thread)?;
+        // Files of other programs are no damage.
+        foreign.retain(|stored| !self.tree.is_of_others(folder, stored));
+        Ok((listed, foreign))
     }
 
     fn entered(&self, folder: &Folder, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {

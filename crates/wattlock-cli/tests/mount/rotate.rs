@@ -46,6 +46,9 @@ fn a_mounted_volume_is_rotated_while_it_is_used_and_a_removed_key_is_shut_out() 
     let recipient = text.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap();
     good(&desk.run(&["fs", "key", "add", "-i", "key.txt", "--name", "mallory", "-r", recipient, "vol"]));
     let mounted = desk.mount(&[]);
+    // Of a program that synchronises the folder: a rotation has nothing to do with it.
+    fs::create_dir(desk.at("vol/.stfolder")).unwrap();
+    fs::write(desk.at("vol/.stignore"), "*.tmp").unwrap();
     fs::create_dir_all(mounted.join("a/b")).unwrap();
     for number in 0..200 {
         fs::write(mounted.join(format!("a/b/{number}")), vec![number as u8; 5000]).unwrap();
@@ -94,6 +97,8 @@ fn a_mounted_volume_is_rotated_while_it_is_used_and_a_removed_key_is_shut_out() 
     // Once more, without a mount.
     good(&desk.run(&ROTATE));
     assert!(generations(&desk).iter().all(|generation| *generation == 3));
+    assert!(desk.at("vol/.stfolder").is_dir());
+    assert_eq!(fs::read(desk.at("vol/.stignore")).unwrap(), b"*.tmp");
 }
 
 #[test]

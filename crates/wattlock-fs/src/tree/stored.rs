@@ -221,6 +221,14 @@ impl Tree {
         !begins_as_ours(folder, stored)
     }
 
+    /// What is to be said of [`Stored::Foreign`], behind its stored name.
+    pub fn said_of_foreign(&self, folder: &Folder, stored: &OsStr) -> &'static str {
+        match self.is_of_others(folder, stored) {
+            true => OF_OTHERS,
+            false => NAMELESS,
+        }
+    }
+
     /// The name that a stored name is shown by; `None` for what is none, and for what is known from a listing only.
     ///
     /// # Errors
@@ -328,6 +336,11 @@ fn begins_as_ours(folder: &Folder, stored: &OsStr) -> bool {
 pub(super) fn go_on(stop: &dyn Fn() -> bool) -> Result<(), Error> {
     if stop() { Err(wattlock_door::Error::Interrupted.into()) } else { Ok(()) }
 }
+
+/// Said of what another program has put into a volume.
+pub(crate) const OF_OTHERS: &str = "another program's, and not of this volume";
+/// Said of an entry whose stored name does not open.
+pub(crate) const NAMELESS: &str = "its name does not authenticate";
 
 /// What a stored name is.
 #[derive(Debug, Clone, PartialEq, Eq)]
