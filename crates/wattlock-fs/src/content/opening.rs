@@ -271,7 +271,7 @@ impl<S: Store> Shared<S> {
         let since = self.journal.since().saturating_sub(BEHIND);
         match file.born() {
             Some(born) if born + BEHIND > self.started => Ok(false),
-            Some(born) if born >= since && !self.journal.is_younger_than(since) => Ok(true),
+            Some(born) if !self.journal.is_younger_than(since) => Ok(born >= since),
             _ => is_empty(file),
         }
     }

@@ -891,13 +891,8 @@ fn an_old_file_without_a_header_is_damaged_and_nothing_of_it_goes() {
     let whole = store.bytes("neighbour");
     store.make_old("neighbour");
     let zeroed = [&[0; 96][..], &whole[96..]].concat();
-    for (bytes, empty) in [
-        (zeroed.clone(), false),
-        (zeroed[..200].to_vec(), false),
-        (whole[..95].to_vec(), false),
-        (vec![0; 96], true),
-        (Vec::new(), true),
-    ] {
+    // The last two are what programs that synchronise folders leave of a file that they have not fetched.
+    for bytes in [zeroed.clone(), zeroed[..200].to_vec(), whole[..95].to_vec(), vec![0; 96], Vec::new()] {
         for read in [true, false] {
             let copy = store.crash(store.operations(), &mut |_| 0);
             copy.put("neighbour", &bytes);
@@ -908,13 +903,11 @@ fn an_old_file_without_a_header_is_damaged_and_nothing_of_it_goes() {
             };
             let (file, place) = copy.open("neighbour").unwrap();
             match contents.open(file, place, &mut crypto) {
-                Err(error) => assert!(!empty && matches!(error, wattlock_fs::Error::Damaged(_)), "{error}"),
-                Ok(content) => assert!(empty && content.is_empty(), "{} bytes", bytes.len()),
+                Err(error) => assert!(matches!(error, wattlock_fs::Error::Damaged(_)), "{error}"),
+                Ok(_) => panic!("{} bytes open", bytes.len()),
             }
-            if !empty || read {
-                contents.look_through(true, &|| false, &mut crypto).unwrap();
-                assert!(copy.bytes("neighbour") == bytes, "{} bytes", bytes.len());
-            }
+            contents.look_through(true, &|| false, &mut crypto).unwrap();
+            assert!(copy.bytes("neighbour") == bytes, "{} bytes", bytes.len());
         }
     }
 }
