@@ -1,5 +1,6 @@
 //! Two machines that write to one volume while apart, and a program that synchronises its folder: as several do it, by their
-//! names of conflicting copies. What either machine was told is written is there afterwards, under some name.
+//! names of conflicting copies. What either machine was told is written is there afterwards, under some name. Of one that loses
+//! files, doubles them or brings old ones, every file is still one that was written, or is named as damaged.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -195,5 +196,107 @@ fn the_same_with_other_names() {
     for names in ["deterministic", "plain"] {
         eprintln!("{names}");
         two_machines(NAMINGS[0].1, names);
+    }
+}
+
+/// What a synchronising program does to one backing file that it should have left alone.
+enum Mishap {
+    Lost,
+    Doubled,
+    Old,
+    Placeholder,
+}
+
+/// By a path and a round: some of each, and most files none.
+fn mishap(path: &Path, round: usize) -> Option<Mishap> {
+    let text = path.to_string_lossy();
+    let sum = text.bytes().fold(round, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    // A record without any copy leaves a folder that nothing opens: that is tested by itself.
+    match sum % 8 {
+        0 if !text.contains("wattlock.") => Some(Mishap::Lost),
+        1 => Some(Mishap::Doubled),
+        2 => Some(Mishap::Old),
+        3 if !text.contains("wattlock.") => Some(Mishap::Placeholder),
+        _ => None,
+    }
+}
+
+/// Harms a machine's folder; returns whether anything was lost or made a placeholder.
+fn harm(root: &Path, naming: Naming, old: &Tree, round: usize) -> bool {
+    let mut harmed = false;
+    for (path, file) in tree(root) {
+        if path == Path::new("wattlock.fs") || path == Path::new("wattlock.journal") {
+            continue;
+        }
+        match mishap(&path, round) {
+            Some(Mishap::Lost) => fs::remove_file(root.join(&path)).unwrap(),
+            Some(Mishap::Doubled) => deliver(root, &renamed(&path, naming), &file),
+            Some(Mishap::Old) if old.contains_key(&path) => deliver(root, &path, &old[&path]),
+            Some(Mishap::Placeholder) => deliver(root, &path, &(vec![0; file.0.len()], file.1)),
+            _ => continue,
+        }
+        harmed = true;
+    }
+    harmed
+}
+
+/// That everything a machine shows was written to it, and that what does not open is named.
+fn is_sound(machines: &Machines, machine: usize, written: &BTreeSet<String>) {
+    let out = machines.desk.at("out");
+    _ = fs::remove_dir_all(&out);
+    let volume = format!("vol{machine}");
+    let copied = machines.run(machine, &["fs", "cp", "-r", "-T", "-i", "key.txt", &volume, "/", "out"]);
+    for (path, (bytes, _)) in tree(&out) {
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(written.contains(&text), "{}: {text:?} was never written", path.display());
+    }
+    let checked = machines.run(machine, &["fs", "check", "-i", "key.txt", &volume]);
+    let told = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert_eq!(copied.status.success(), checked.status.success(), "{told}");
+    assert!(matches!(checked.status.code(), Some(0 | 83)), "{told}");
+}
+
+fn unreliable(naming: Naming) {
+    let machines = Machines { desk: Desk::new(&[]) };
+    fs::rename(machines.desk.at("vol"), machines.desk.at("vol0")).unwrap();
+    let root = machines.desk.at("vol0");
+    let mut written = BTreeSet::new();
+    let (mut old, mut harmed) = (Tree::new(), 0);
+    for round in 0..4 {
+        machines.make_folder(0, "folder");
+        let long = format!("/{}", "long".repeat(45));
+        for name in ["/doc.txt", "/other", "/folder/one", "/folder/two", &long] {
+            let text = format!("{name} {round}");
+            machines.write(0, name, &text);
+            written.insert(text);
+        }
+        let before = tree(&root);
+        harmed += usize::from(harm(&root, naming, &old, round));
+        is_sound(&machines, 0, &written);
+        let repaired = machines.run(0, &["fs", "check", "--repair", "-i", "key.txt", "vol0"]);
+        assert!(matches!(repaired.status.code(), Some(0 | 83)), "{repaired:?}");
+        is_sound(&machines, 0, &written);
+        // The user brings back what was there before, as from a backup.
+        for (path, file) in &before {
+            if path != Path::new("wattlock.journal") {
+                deliver(&root, path, file);
+            }
+        }
+        let there: BTreeSet<String> = machines.contents(0).into_values().collect();
+        assert!(
+            (0..=round).last().is_some_and(|round| there.contains(&format!("/doc.txt {round}"))),
+            "{there:?}"
+        );
+        old = before;
+    }
+    assert!(harmed > 1);
+}
+
+#[test]
+fn a_program_that_loses_doubles_and_delays_makes_no_content_that_never_was() {
+    // A suffix within the name, and one behind it.
+    for (program, naming) in [NAMINGS[0], NAMINGS[5]] {
+        eprintln!("{program}");
+        unreliable(naming);
     }
 }

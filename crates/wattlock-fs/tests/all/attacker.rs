@@ -1,16 +1,18 @@
-//! A storage that changes backing files and the journal between runs: what is read is made of chunks that one file had under
-//! one key, at their places and up to an end that it had, or it is an error.
+//! A storage that changes backing files and the journal, between runs and while the volume is in use: what is read is made of
+//! chunks that one file had under one key, at their places and up to an end that it had, or it is an error. What the storage
+//! left alone is whole.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use wattlock::Dispatcher;
 use wattlock_fs::Error;
-use wattlock_fs::content::Contents;
+use wattlock_fs::content::{Content, Contents};
 use wattlock_fs::store::{FolderStore, JOURNAL, Place};
 use wattlock_fs::volume::Volume;
 
@@ -61,6 +63,10 @@ struct World {
     kept: Vec<Vec<u8>>,
     journals: Vec<Vec<u8>>,
     counter: u8,
+    /// The storage changes things while the volume is in use, too.
+    live: bool,
+    /// Files that nobody changed since they were last read whole, and only while no journal was changed either.
+    alone: [bool; FILES],
 }
 
 impl World {
@@ -86,41 +92,85 @@ impl World {
         (opened, place(self.folder.path(), &format!("file{file}")))
     }
 
-    /// Some writes of one file in a run.
-    fn write(&mut self, contents: &Contents<FolderStore>, file: usize, killed: bool, choose: Choose<'_>) {
+    /// A file for writing; one that does not open is begun anew.
+    fn open(
+        &mut self,
+        contents: &Contents<FolderStore>,
+        file: usize,
+        killed: bool,
+    ) -> Arc<Content<FolderStore>> {
         let (backing, place) = self.place(file);
-        let content = match contents.open(backing, place, &mut self.crypto) {
+        match contents.open(backing, place, &mut self.crypto) {
             Ok(content) => content,
-            Err(_) => {
+            Err(error) => {
+                assert!(!self.alone[file], "file{file}: {error}");
                 // As `open(O_TRUNC)` does.
                 let (backing, place) = self.place(file);
                 let _creating = contents.before_create(&mut self.crypto).unwrap();
                 self.files[file].push(Era { states: vec![Vec::new()], torn: killed });
                 contents.begin_anew(backing, place, &mut self.crypto).unwrap()
             }
-        };
-        let latest = |world: &World| world.files[file].last().unwrap().states.last().unwrap().clone();
-        // One byte more: where the end is is content, too.
-        let mut now = vec![0; content.len() as usize + 1];
-        let whole = content.read(&mut now, 0, &mut self.crypto);
-        now.pop();
-        if whole.is_err() || now != latest(self) || choose(3) == 0 {
-            content.set_len(0, &mut self.crypto).unwrap();
-            let torn = killed && self.files[file].last().unwrap().torn;
-            self.files[file].push(Era { states: vec![Vec::new()], torn });
         }
-        for _ in 0..choose(4) {
-            let mut state = latest(self);
+    }
+
+    fn latest(&self, file: usize) -> &[u8] {
+        self.files[file].last().unwrap().states.last().unwrap()
+    }
+
+    /// What is in an open file; nothing if it is damaged.
+    fn whole(&mut self, content: &Content<FolderStore>) -> Option<Vec<u8>> {
+        // One byte more: where the end is is content, too.
+        let mut bytes = vec![0; (content.len() as usize).min(1 << 22) + 1];
+        content.read(&mut bytes, 0, &mut self.crypto).ok()?;
+        bytes.pop();
+        Some(bytes)
+    }
+
+    /// That it had what it has.
+    fn explain(&self, file: usize, bytes: &[u8]) {
+        let explained = self.files.iter().flatten().any(|era| era.explains(bytes));
+        let values: BTreeSet<u8> = bytes.iter().copied().collect();
+        assert!(explained, "file{file}: {} bytes of {values:?} that it never had", bytes.len());
+        assert!(!self.alone[file] || bytes == self.latest(file), "file{file} was left alone");
+    }
+
+    /// Some writes of one file in a run. A live storage may change files and the journal before each.
+    fn write(&mut self, contents: &Contents<FolderStore>, file: usize, killed: bool, choose: Choose<'_>) {
+        let content = self.open(contents, file, killed);
+        for step in 0..1 + choose(4) {
+            if self.live && choose(2) == 0 {
+                self.attack(choose);
+            }
+            let now = self.whole(&content);
+            if let Some(now) = &now {
+                self.explain(file, now);
+            }
+            if now.as_deref() != Some(self.latest(file)) || step == 0 && choose(3) == 0 {
+                if content.set_len(0, &mut self.crypto).is_err() {
+                    assert!(!self.alone[file]);
+                    return;
+                }
+                let torn = self.files[file].last().unwrap().torn;
+                self.files[file].push(Era { states: vec![Vec::new()], torn });
+            }
+            if self.live && choose(4) == 0 {
+                self.attack(choose);
+            }
+            let mut state = self.latest(file).to_vec();
             let at = choose(state.len() + 1);
             let len = [1, 100, CHUNK as usize, 2 * CHUNK as usize][choose(4)];
             self.counter = self.counter.wrapping_add(1);
-            content.write(&vec![self.counter; len], at as u64, &mut self.crypto).unwrap();
             state.resize(state.len().max(at + len), 0);
             state[at..at + len].fill(self.counter);
+            let written = content.write(&vec![self.counter; len], at as u64, &mut self.crypto);
             self.files[file].last_mut().unwrap().states.push(state);
+            if written.is_err() {
+                assert!(!self.alone[file]);
+                return;
+            }
         }
-        if choose(2) == 0 {
-            content.sync(&mut self.crypto).unwrap();
+        if choose(2) == 0 && content.sync(&mut self.crypto).is_err() {
+            assert!(self.live);
         }
     }
 
@@ -134,17 +184,20 @@ impl World {
         for _ in 0..1 + choose(5) {
             self.write(&contents, choose(FILES), killed, choose);
             if choose(4) == 0 {
-                self.journals.push(fs::read(self.folder.path().join(JOURNAL)).unwrap());
+                self.keep();
             }
         }
-        if !killed {
-            contents.end(&mut self.crypto).unwrap();
+        self.alone = self.alone.map(|alone| alone && !killed);
+        if !killed && contents.end(&mut self.crypto).is_err() {
+            assert!(self.live);
+            self.alone = [false; FILES];
         }
     }
 
     /// Something that storage can do. Bytes are taken from what it has kept.
     fn attack(&mut self, choose: Choose<'_>) {
-        let path = self.path(choose(FILES));
+        let file = choose(FILES);
+        let path = self.path(file);
         let mut bytes = fs::read(&path).unwrap();
         let other = self.kept[choose(self.kept.len())].clone();
         let slots = bytes.len().saturating_sub(HEADER) / STRIDE + 1;
@@ -173,9 +226,13 @@ impl World {
             _ => {
                 let journal = self.journals[choose(self.journals.len())].clone();
                 fs::write(self.folder.path().join(JOURNAL), journal).unwrap();
+                self.alone = [false; FILES];
+                // A run may end with it as one does that is killed.
+                self.files.iter_mut().for_each(|eras| eras.last_mut().unwrap().torn = true);
                 return;
             }
         }
+        self.alone[file] = false;
         let file = fs::File::options().write(true).open(&path).unwrap();
         file.set_len(0).unwrap();
         file.write_all_at(&bytes, 0).unwrap();
@@ -186,20 +243,17 @@ impl World {
         let Ok(contents) = self.start() else { return };
         for file in 0..FILES {
             let (backing, place) = self.place(file);
-            let Ok(content) = contents.open(backing, place, &mut self.crypto) else { continue };
-            let mut bytes = vec![0; (content.len() as usize).min(1 << 22) + 1];
-            if content.read(&mut bytes, 0, &mut self.crypto).is_err() {
-                continue;
+            let opened = contents.open(backing, place, &mut self.crypto).ok();
+            let bytes = opened.and_then(|content| self.whole(&content));
+            match bytes {
+                Some(bytes) => self.explain(file, &bytes),
+                None => assert!(!self.alone[file], "file{file} was left alone"),
             }
-            bytes.pop();
-            let explained = self.files.iter().flatten().any(|era| era.explains(&bytes));
-            let values: BTreeSet<u8> = bytes.iter().copied().collect();
-            assert!(explained, "file{file}: {} bytes of {values:?} that it never had", bytes.len());
         }
     }
 }
 
-fn attacked(seed: u64) {
+fn attacked(seed: u64, live: bool) {
     let mut random = seed | 1;
     let choose = &mut |below: usize| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -213,6 +267,8 @@ fn attacked(seed: u64) {
         kept: Vec::new(),
         journals: Vec::new(),
         counter: 0,
+        live,
+        alone: [true; FILES],
     };
     let contents = world.start().unwrap();
     for file in 0..FILES {
@@ -227,6 +283,7 @@ fn attacked(seed: u64) {
     for _ in 0..8 {
         world.keep();
         world.run(choose);
+        world.look();
         if choose(2) == 0 {
             world.keep();
             for _ in 0..1 + choose(3) {
@@ -241,10 +298,15 @@ fn attacked(seed: u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn storage_that_changes_anything_between_runs_makes_no_content_that_never_was(seed: u64) {
-        attacked(seed);
+        attacked(seed, false);
+    }
+
+    #[test]
+    fn storage_that_changes_anything_while_it_is_in_use_makes_no_content_that_never_was(seed: u64) {
+        attacked(seed, true);
     }
 }
