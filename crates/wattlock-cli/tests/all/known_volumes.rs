@@ -90,7 +90,7 @@ fn with_a_file() -> Desk {
 }
 
 #[test]
-fn a_volume_made_for_a_public_recipient_does_not_take_the_place_of_the_own_one() {
+fn audit_2_a_volume_made_for_a_public_recipient_does_not_take_the_place_of_the_own_one() {
     let desk = with_a_file();
     let own = fingerprint(&with_key(&desk, &["key", "list", "vol"]));
     let (victim, mallory) = (recipient(&desk, "key.txt"), recipient(&desk, "mallory.txt"));
@@ -129,7 +129,7 @@ fn a_volume_made_for_a_public_recipient_does_not_take_the_place_of_the_own_one()
 }
 
 #[test]
-fn an_older_wattlock_fs_put_back_after_remove_and_rotate_is_refused() {
+fn audit_6_an_older_wattlock_fs_put_back_after_remove_and_rotate_is_refused() {
     let desk = with_a_file();
     let mallory = recipient(&desk, "mallory.txt");
     good(&with_key(&desk, &["key", "add", "-r", &mallory, "--name", "mallory", "vol"]));
@@ -160,7 +160,7 @@ fn an_older_wattlock_fs_put_back_after_remove_and_rotate_is_refused() {
 }
 
 #[test]
-fn a_removed_opener_put_back_between_remove_and_rotate_is_refused() {
+fn audit_6_a_removed_opener_put_back_between_remove_and_rotate_is_refused() {
     let desk = with_a_file();
     let mallory = recipient(&desk, "mallory.txt");
     good(&with_key(&desk, &["key", "add", "-r", &mallory, "--name", "mallory", "vol"]));

@@ -376,3 +376,30 @@ fn a_file_of_which_nothing_opens_may_be_emptied_and_replaced() {
         }
     }
 }
+
+#[test]
+fn audit_13_what_commands_show_or_keep_only_in_part_they_print() {
+    if !fuse() {
+        return;
+    }
+    for command in
+        [&["cat", "-i", "key.txt", "vol", "torn"][..], &["cp", "-i", "key.txt", "vol", "torn", "out"]]
+    {
+        let desk = Desk::new(&[]);
+        let mounted = desk.mount(&[]);
+        fs::write(mounted.join("torn"), content(1)).unwrap();
+        let inode = fs::metadata(mounted.join("torn")).unwrap().ino();
+        desk.kill(desk.process());
+        // As a crash leaves what was never synced.
+        let entries = fs::read_dir(desk.at("vol")).unwrap().map(|entry| entry.unwrap().path());
+        let stored = entries.filter(|path| fs::metadata(path).unwrap().ino() == inode).next().unwrap();
+        let file = fs::File::options().write(true).open(stored).unwrap();
+        file.set_len(slot(2) as u64 + 100).unwrap();
+        let output = desk.run(&[&["fs"], command].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("/torn: 8192 bytes are shown; what followed had not been synced"), "{said}");
+        assert!(output.status.success(), "{said}");
+        let shown = if command[0] == "cat" { output.stdout } else { fs::read(desk.at("out")).unwrap() };
+        assert!(shown == content(1)[..2 * CHUNK], "{} bytes", shown.len());
+    }
+}

@@ -1,9 +1,10 @@
 //! No key ever seals twice under one nonce.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, unsafe_code, reason = "tests")]
 
 use crate::support;
 
 use std::collections::HashSet;
+use std::io::{Read as _, Write as _};
 
 use wattlock::Dispatcher;
 use wattlock_core::Family;
@@ -14,10 +15,13 @@ use wattlock_fs::dev::SimStore;
 
 use support::{crypto, pattern, volume, whole};
 
+/// A key and a nonce.
+type Sealed = (Vec<u8>, Vec<u8>);
+
 /// Remembers every key and nonce that sealed something.
 struct Collector {
     inner: Dispatcher,
-    seen: HashSet<(Vec<u8>, Vec<u8>)>,
+    seen: HashSet<Sealed>,
     keys: HashSet<Vec<u8>>,
 }
 
@@ -77,4 +81,59 @@ fn no_nonce_is_used_twice_and_keys_are_few() {
     assert!(crypto.seen.len() > 5000);
     // Chunks of one opener share a derived key: beside it there are the volume's, the journal's epochs', the files'.
     assert!(crypto.keys.len() < 60, "{}", crypto.keys.len());
+}
+
+/// What a copy of this process seals, as of a virtual machine that runs twice from one snapshot.
+fn sealed_by_a_copy(work: impl FnOnce() -> HashSet<Sealed>) -> HashSet<Sealed> {
+    let (mut ours, mut theirs) = std::io::pipe().unwrap();
+    // SAFETY: the child leaves by `_exit`, and takes no lock of another test's thread.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: so that a child that hangs ends, and its parent's test fails.
+        unsafe { libc::alarm(60) };
+        for (key, nonce) in work() {
+            let line =
+                [key, nonce].map(|bytes| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+            writeln!(theirs, "{}", line.join(" ")).unwrap();
+        }
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) }
+    }
+    drop(theirs);
+    let mut text = String::new();
+    ours.read_to_string(&mut text).unwrap();
+    let mut status = 0;
+    // SAFETY: our child, with room for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    let bytes = |hex: &str| hex.as_bytes().chunks(2).map(|two| byte(str::from_utf8(two).unwrap())).collect();
+    text.lines()
+        .map(|line| line.split_once(' ').map(|(key, nonce)| (bytes(key), bytes(nonce))).unwrap())
+        .collect()
+}
+
+fn byte(hex: &str) -> u8 {
+    u8::from_str_radix(hex, 16).unwrap()
+}
+
+#[test]
+fn audit_12_two_machines_of_one_snapshot_seal_nothing_under_one_nonce() {
+    let mut crypto = Collector { inner: crypto(), seen: HashSet::new(), keys: HashSet::new() };
+    let store = SimStore::default();
+    let contents = Contents::start(store.clone(), &volume(), &mut crypto).unwrap().0;
+    let (file, place) = store.create("file");
+    let content = contents.create(file, place, &mut crypto).unwrap();
+    content.write(&pattern(50_000, 1), 0, &mut crypto).unwrap();
+    content.sync(&mut crypto).unwrap();
+    crypto.seen.clear();
+    let mut go_on = |text| {
+        content.write(&pattern(50_000, text), 0, &mut crypto).unwrap();
+        content.sync(&mut crypto).unwrap();
+        std::mem::take(&mut crypto.seen)
+    };
+    let theirs = sealed_by_a_copy(|| go_on(2));
+    let ours = go_on(3);
+    let keys = |sealed: &HashSet<Sealed>| sealed.iter().map(|(key, _)| key.clone()).collect::<HashSet<_>>();
+    assert!(keys(&ours).intersection(&keys(&theirs)).next().is_some(), "the journal's key is the snapshot's");
+    assert!(ours.is_disjoint(&theirs));
 }
