@@ -1,0 +1,228 @@
+//! `wattlock doctor`: one line a fact of this machine, and what to do where something stands in the way.
+//!
+//! It looks and changes nothing. What another command says in full (`openssl check`, `nginx check`, `engines`, `energy
+//! sources`) is asked of the same code and told in a line.
+
+mod limits;
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+use wattlock::profile::MachineKey;
+use wattlock::telemetry::read_all;
+use wattlock::{Profile, Runtime};
+use wattlock_door::Code;
+use wattlock_meter::Meter;
+
+use crate::cpu::Summary;
+use crate::{nginx, openssl};
+use wattlock_shell::program;
+use wattlock_shell::setup::{self, Choice};
+
+/// Look at everything that Wattlock needs here, and say what to do
+#[derive(Debug, Args)]
+pub struct Command {
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a fact stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    Good,
+    /// Something is not in use, or could be better.
+    Note,
+    /// Something is in use and does not work as it is configured.
+    Problem,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+pub struct Fact {
+    what: &'static str,
+    standing: Standing,
+    words: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+impl Fact {
+    fn good(what: &'static str, words: impl Into<String>) -> Fact {
+        Fact { what, standing: Standing::Good, words: words.into(), next: None }
+    }
+
+    fn note(what: &'static str, words: impl Into<String>, next: impl Into<String>) -> Fact {
+        Fact { what, standing: Standing::Note, words: words.into(), next: Some(next.into()) }
+    }
+
+    fn problem(what: &'static str, words: impl Into<String>, next: Option<String>) -> Fact {
+        Fact { what, standing: Standing::Problem, words: words.into(), next }
+    }
+}
+
+/// Runs the command.
+pub fn run(command: &Command, choice: &Choice) -> Result<()> {
+    let runtime = setup::runtime(choice, None, true)?;
+    let mut facts = machine(&runtime);
+    facts.push(profile(&runtime));
+    facts.extend(openssl());
+    facts.extend(nginx(choice));
+    facts.extend(programs());
+    facts.push(joules());
+    facts.extend(limits::facts());
+    let problems = facts.iter().filter(|fact| fact.standing == Standing::Problem).count();
+    if command.json {
+        let version = env!("CARGO_PKG_VERSION");
+        say!("{:#}", serde_json::json!({"version": version, "facts": facts, "problems": problems}));
+    } else {
+        for fact in &facts {
+            print(fact)?;
+        }
+    }
+    if problems == 0 {
+        return Ok(());
+    }
+    let stand = if problems == 1 { "stands" } else { "stand" };
+    eprintln!("wattlock: {problems} of {} things {stand} in the way", facts.len());
+    Err(Code(openssl::PROBLEMS).into())
+}
+
+fn print(fact: &Fact) -> Result<()> {
+    let standing = match fact.standing {
+        Standing::Good => "ok     ",
+        Standing::Note => "note   ",
+        Standing::Problem => "PROBLEM",
+    };
+    say!("{standing} {}: {}", fact.what, fact.words);
+    if let Some(next) = &fact.next {
+        say!("        next: {next}");
+    }
+    Ok(())
+}
+
+fn machine(runtime: &Runtime) -> Vec<Fact> {
+    let cpu = Summary::here(runtime);
+    let names: Vec<&str> = runtime.engines().iter().map(|engine| engine.description().name).collect();
+    let missing = wattlock::missing_engines();
+    let missing: Vec<String> = missing.iter().map(|(name, why)| format!("; not {name}: {why}")).collect();
+    let words = format!("{}; {}", cpu.class, cpu.handshakes());
+    vec![
+        Fact::good("program", env!("CARGO_PKG_VERSION")),
+        Fact::good("CPU", words),
+        Fact::good("engines", names.join(", ") + &missing.concat()),
+    ]
+}
+
+/// Whether costs are this machine's.
+fn profile(runtime: &Runtime) -> Fact {
+    const WHAT: &str = "profile";
+    const NEXT: &str = "wattlock calibrate";
+    let origin = runtime.profile_origin();
+    let here = MachineKey::here(runtime.engines());
+    let Some(path) = Profile::path() else { return Fact::note(WHAT, origin, NEXT) };
+    match Profile::load(&path) {
+        Ok(profile) => match profile.stale(&here) {
+            None => Fact::good(WHAT, origin),
+            Some(why) => {
+                let words = format!("{}: stale, and so not used: {why}", path.display());
+                Fact::problem(WHAT, words, Some(NEXT.to_owned()))
+            }
+        },
+        Err(_) if !path.exists() && Profile::exists_for(runtime.engines()) => Fact::good(WHAT, origin),
+        Err(_) if !path.exists() => Fact::note(WHAT, origin, NEXT),
+        Err(error) => Fact::problem(WHAT, error.to_string(), Some(format!("{NEXT}, which replaces it"))),
+    }
+}
+
+/// What `wattlock openssl check` says.
+fn openssl() -> Vec<Fact> {
+    const WHAT: &str = "OpenSSL";
+    let report = match openssl::check::look(None) {
+        Ok(report) => report,
+        Err(error) => return vec![Fact::note(WHAT, program::line(&error), "wattlock openssl check")],
+    };
+    if !report.is_configured() {
+        let words = format!("{}: programs do not use Wattlock", report.config().display());
+        return vec![Fact::note(WHAT, words, "sudo wattlock openssl enable")];
+    }
+    let problems = report.problems().iter();
+    let problems: Vec<Fact> = problems
+        .map(|problem| Fact::problem(WHAT, problem.as_str(), Some("wattlock openssl check".to_owned())))
+        .collect();
+    match problems.is_empty() {
+        true => vec![Fact::good(WHAT, report.in_a_line())],
+        false => problems,
+    }
+}
+
+/// What `wattlock nginx check` says, where there is an nginx. What only matters to one that is to use Wattlock is a note as
+/// long as its configuration has no line of ours.
+fn nginx(choice: &Choice) -> Vec<Fact> {
+    const WHAT: &str = "nginx";
+    let findings = match nginx::look(&nginx::About::default(), choice) {
+        Ok(findings) => findings,
+        Err(error) => {
+            let words = format!("not looked at: {}", program::line(&error));
+            return vec![Fact::note(WHAT, words, "apt install nginx, or --nginx of `wattlock nginx check`")];
+        }
+    };
+    let enabled = findings.iter().any(|finding| finding.what == nginx::CONFIGURATION && finding.good);
+    let fact = |finding: &nginx::Finding| {
+        let words = format!("{}: {}", finding.what, finding.words);
+        let next = finding.next().unwrap_or("wattlock nginx check").to_owned();
+        // A module that is not there keeps nginx from starting, whoever named it.
+        match enabled || finding.what == nginx::LOAD_MODULE {
+            true => Fact::problem(WHAT, words, Some(next)),
+            false => Fact::note(WHAT, words, next),
+        }
+    };
+    let bad: Vec<Fact> = findings.iter().filter(|finding| !finding.good).map(fact).collect();
+    match (bad.is_empty(), findings.first()) {
+        (true, Some(first)) => vec![Fact::good(WHAT, format!("{}; Wattlock is enabled", first.words))],
+        _ => bad,
+    }
+}
+
+/// Programs that run now: by name, and those of another version.
+fn programs() -> Vec<Fact> {
+    const WHAT: &str = "programs";
+    let found = read_all();
+    if found.is_empty() {
+        let words = "none that runs has used Wattlock (or none whose counters this user may read)";
+        return vec![Fact::good(WHAT, words)];
+    }
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    found.iter().for_each(|one| *counts.entry(&one.header.program).or_default() += 1);
+    let counts: Vec<String> = counts.into_iter().map(|(name, count)| format!("{name} ({count})")).collect();
+    let mut facts = vec![Fact::good(WHAT, counts.join(", "))];
+    let old = found.iter().filter(|one| one.header.version != env!("CARGO_PKG_VERSION"));
+    facts.extend(old.map(|one| {
+        let header = &one.header;
+        let words = format!("{} (pid {}) runs with version {}", header.program, header.pid, header.version);
+        Fact::problem(WHAT, words, Some("restart it".to_owned()))
+    }));
+    facts
+}
+
+/// Whether a counter measures joules.
+fn joules() -> Fact {
+    const WHAT: &str = "joules";
+    let meter = Meter::discover(&wattlock_shell::joules::places());
+    let sources: Vec<String> =
+        meter.sources().map(|about| format!("{} by {}", about.part, about.source)).collect();
+    if !sources.is_empty() {
+        return Fact::good(WHAT, sources.join(", "));
+    }
+    let unused: Vec<String> =
+        meter.unused().iter().map(|(about, why)| format!("{}: {why}", about.source)).collect();
+    let words = match unused.is_empty() {
+        true => "no counter and no sensor here: joules are modelled".to_owned(),
+        false => format!("nothing is read ({}): joules are modelled", unused.join("; ")),
+    };
+    Fact::note(WHAT, words, "wattlock energy sources")
+}
