@@ -425,7 +425,7 @@ impl<S: Store> Shared<S> {
             keys: RwLock::new(keys.files),
             copy_ids: keys.copy_ids,
             plain_names: keys.plain_names,
-            started: journal.now(),
+            started: journal.starts(),
             journal,
             creating: RwLock::default(),
             epoch: RwLock::default(),

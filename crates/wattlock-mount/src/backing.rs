@@ -20,6 +20,15 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// What a request for another volume is answered with.
 pub const OTHER_VOLUME: &str = "another volume is mounted there";
 
+/// What a finished rotation found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Rotation {
+    /// How many headers and records have the newest key.
+    pub sealed: u64,
+    /// Files that none of the volume's keys opens, a line each.
+    pub lost: Vec<String>,
+}
+
 /// Which volume is meant.
 pub struct Which {
     /// The volume's id.
@@ -231,7 +240,7 @@ pub trait Backing: Send + Sync + 'static {
         _next: &Next,
         _stop: &dyn Fn() -> bool,
         _thread: &mut Self::Thread,
-    ) -> std::result::Result<u64, String> {
+    ) -> std::result::Result<Rotation, String> {
         Err("nothing is sealed there".to_owned())
     }
 

@@ -24,7 +24,7 @@ use wattlock_fs::tree::{Entry, Folder, Listed, Tree};
 use wattlock_fs::volume::Volume;
 
 use crate::attributes;
-use crate::backing::{Backing, Next, Result, Which};
+use crate::backing::{Backing, Next, Result, Rotation, Which};
 use crate::counters::by_size;
 use wattlock_core::sync::lock;
 
@@ -366,7 +366,7 @@ impl Backing for Sealed {
         next: &Next,
         stop: &dyn Fn() -> bool,
         thread: &mut Dispatcher,
-    ) -> std::result::Result<u64, String> {
+    ) -> std::result::Result<Rotation, String> {
         self.rotate_to(which, next, stop, thread)
     }
 

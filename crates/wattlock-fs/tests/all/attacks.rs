@@ -380,6 +380,29 @@ fn audit_3_a_file_of_before_the_crash_without_a_header_is_damaged_and_stays() {
     }
 }
 
+/// A machine without a clock of its own starts before it has asked for the time. What was never durable is no damage for
+/// that, and what somebody makes after a start is none of the crash's by any other clock.
+#[test]
+fn audit_3_a_start_with_a_clock_that_is_behind_takes_no_file_for_a_younger_one() {
+    for behind in [false, true] {
+        let mut victim = Victim::new();
+        victim.killed(|victim, contents| {
+            victim.make(contents, "new", &pattern(9000, 2));
+        });
+        let journal = fs::File::options().write(true).open(victim.path(JOURNAL)).unwrap();
+        let hour = std::time::Duration::from_secs(if behind { 3600 } else { 0 });
+        journal.set_modified(std::time::SystemTime::now() + hour).unwrap();
+        let read = victim.run(|victim, contents| {
+            // As the clock has it, this one was made after the start.
+            fs::write(victim.path("late"), []).unwrap();
+            victim.read(contents, "late")
+        });
+        if fs::metadata(victim.path("late")).unwrap().created().is_ok() {
+            assert_eq!(is_damaged(read), !behind);
+        }
+    }
+}
+
 #[test]
 fn audit_3_what_is_begun_anew_after_a_crash_is_kept_aside() {
     let mut victim = Victim::new();
