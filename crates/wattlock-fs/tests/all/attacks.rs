@@ -453,3 +453,27 @@ fn an_empty_file_of_this_run_that_gets_another_id_keeps_what_a_sync_acknowledged
         assert!(victim.reads(name).unwrap() == expected, "{copied}");
     }
 }
+
+#[test]
+fn audit_6_a_removed_opener_that_kept_a_files_key_can_write_it_after_a_rotation() {
+    let mut victim = Victim::new();
+    victim.run(|victim, contents| {
+        victim.make(contents, "file", &pattern(9000, 1));
+    });
+    // Sealed by whoever had the file's key before.
+    let mut slot = vec![0; STRIDE as usize];
+    fs::File::open(victim.path("file")).unwrap().read_exact_at(&mut slot, HEADER).unwrap();
+    victim.volume.add_generation().unwrap();
+    victim.run(|victim, contents| {
+        let file = fs::File::options().read(true).write(true).open(victim.path("file")).unwrap();
+        let inode = place(victim.folder.path(), "file").inode;
+        assert!(contents.reseal(&file, inode, (true, true), &mut victim.crypto).unwrap());
+        let content = victim.open(contents, "file").unwrap();
+        content.write(&pattern(9000, 2), 0, &mut victim.crypto).unwrap();
+    });
+    victim.volume.keys.remove(0);
+    assert!(victim.reads("file").unwrap() == pattern(9000, 2));
+    let file = fs::File::options().write(true).open(victim.path("file")).unwrap();
+    file.write_all_at(&slot, HEADER).unwrap();
+    assert!(victim.reads("file").unwrap()[..4096] == pattern(9000, 1)[..4096]);
+}
