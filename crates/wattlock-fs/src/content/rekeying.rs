@@ -7,15 +7,11 @@ use wattlock_door::Crypto;
 
 use super::Contents;
 use super::starting::Keys;
+use super::times::{Move, move_time};
 use crate::Error;
 use crate::format::{HEADER_LEN, Header};
 use crate::store::{File, Store};
 use crate::volume::Volume;
-
-/// By how many seconds a file's modification time moves when its header is sealed anew: its size stays, and a program that
-/// compares sizes and times would leave the old header, which nothing opens any longer, in a backup with the new keys. Some
-/// file systems know every second second only.
-const LATER: i64 = 2;
 
 impl<S: Store> Contents<S> {
     /// Takes over the volume keys of `volume`: the same volume after [`Volume::add_generation`], or after old ones were
@@ -66,12 +62,9 @@ impl<S: Store> Contents<S> {
         }
         let secret = shared.open_header(&header, crypto)?;
         let header = shared.seal_header(header.id, header.flags, &secret, crypto)?;
-        let times = file.times().ok().flatten();
         shared.write_header(file, &header)?;
-        if let Some(mut times) = times {
-            times.last_modification.tv_sec += LATER;
-            _ = file.set_times(&times);
-        }
+        // A backup by sizes and times would keep the old header, which nothing opens any longer, beside the new keys.
+        move_time(file, Move::On);
         Ok(true)
     }
 

@@ -88,7 +88,7 @@ fn times_that_are_set_during_a_checkpoint_stay() {
     content.write(b"other", 4000, &mut crypto).unwrap();
     let (other, backing) = (contents.clone(), file.clone());
     let threads = meanwhile(&store, Moment::Times, move || {
-        other.with_times(inode, || backing.set_times(&time(2)).unwrap());
+        other.with_times(inode, |_| backing.set_times(&time(2)).unwrap());
     });
     contents.checkpoint(&mut crypto).unwrap();
     threads.recv().unwrap().join().unwrap();

@@ -79,10 +79,11 @@ impl<S: Store> Shared<S> {
     ) -> Result<Option<u64>, Error> {
         let stored = file.len().map_err(|error| Error::io("mending a file", error))?;
         let (len, open_end) = self.whole(file, key, lost, stored, crypto)?;
+        let replaced = !lost.overlay.is_empty() || lost.header.is_some();
         lost.overlay.cut(self.geometry.tail(len) + 1);
         let steps = ledger::recovering(self.geometry, &lost.overlay, lost.header, stored, (len, open_end));
-        if !steps.is_empty() {
-            self.place(file, key, &steps, durable, crypto)?;
+        if !steps.is_empty() || replaced {
+            self.place(file, key, (&steps, replaced), durable, crypto)?;
         }
         let cut = open_end || lost.overlay.is_empty() && stored != self.geometry.stored_len(len);
         Ok(cut.then_some(len))
