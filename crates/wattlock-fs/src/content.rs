@@ -36,6 +36,7 @@ pub(crate) mod slots;
 mod starting;
 mod state;
 mod syncing;
+mod times;
 mod turning;
 mod writing;
 
@@ -59,6 +60,7 @@ use starting::Keys;
 use state::{Body, State};
 
 pub use starting::{Age, Judge};
+pub use times::earlier;
 
 /// Content bytes that one batch seals or opens at most, and one chunk: a MiB at any place is one batch.
 const BATCH: u64 = 1 << 20;
@@ -332,8 +334,9 @@ impl<S: Store> Contents<S> {
         done
     }
 
-    /// Does something that sets times of an inode: a checkpoint, which puts times back, comes before or after it.
-    pub fn with_times<T>(&self, inode: (u64, u64), work: impl FnOnce() -> T) -> T {
+    /// Does something that sets times of an inode: a checkpoint, which puts times back, comes before or after it. It is told
+    /// whether they have to be [`earlier`] ones.
+    pub fn with_times<T>(&self, inode: (u64, u64), work: impl FnOnce(bool) -> T) -> T {
         let shared = &self.shared;
         let _mending = self.may_be_torn().then(|| lock(&shared.mending));
         let open = read(&shared.open);
@@ -342,11 +345,11 @@ impl<S: Store> Contents<S> {
         match body.or_else(|| read(&shared.kept).get(inode)) {
             Some(body) => {
                 drop(open);
-                let _state = body.state_mut();
-                work()
+                let state = body.state_mut();
+                work(state.ledger.is_replaced())
             }
             // Whoever opens it now waits until this is done.
-            None => work(),
+            None => work(false),
         }
     }
 
@@ -425,7 +428,7 @@ impl<S: Store> Shared<S> {
             keys: RwLock::new(keys.files),
             copy_ids: keys.copy_ids,
             plain_names: keys.plain_names,
-            started: journal.now(),
+            started: journal.starts(),
             journal,
             creating: RwLock::default(),
             epoch: RwLock::default(),

@@ -694,6 +694,10 @@ impl Store for SimStore {
         Ok((name, file))
     }
 
+    fn remove_aside(&self, name: &str) {
+        self.remove(name);
+    }
+
     fn journal(&self) -> io::Result<SimFile> {
         Ok(self.open(JOURNAL).unwrap_or_else(|| self.create(JOURNAL)).0)
     }

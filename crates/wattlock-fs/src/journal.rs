@@ -270,6 +270,16 @@ impl<F: File> Journal<F> {
         self.file.as_ref().map_or_else(own, File::now)
     }
 
+    /// The time of a start, before it writes. By a clock that is behind what was written already (of a machine that has not
+    /// asked for the time yet) no file is younger than it.
+    pub(crate) fn starts(&self) -> Duration {
+        let now = self.now();
+        let written = self.file.as_ref().and_then(|file| file.times().ok().flatten());
+        let written = written.and_then(|times| u64::try_from(times.last_modification.tv_sec).ok());
+        let behind = now < self.since() || now.as_secs() < written.unwrap_or(0);
+        if behind { Duration::MAX } else { now }
+    }
+
     /// Waits until so much time is over by that clock.
     pub(crate) fn wait(&self, time: Duration) {
         if let Some(file) = &self.file {

@@ -8,14 +8,15 @@
 //! says so.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{FileType, OFlags};
 use wattlock_door::Crypto;
 
 use crate::Error;
-use crate::format::{HEADER_LEN, Header};
+use crate::content::Contents;
 use crate::record;
+use crate::store::FolderStore;
 use crate::tree::{Entry, Folder, Stored, Survey, Tree, is_record};
 
 /// What a rotation did.
@@ -27,43 +28,35 @@ pub struct Rotated {
     pub skipped: u64,
     /// What could not be sealed anew, a line each: the old keys must stay.
     pub failed: Vec<String>,
+    /// Files that none of the volume's keys opens, a line each.
+    pub lost: Vec<String>,
 }
 
-/// Seals every header and record below `root` under the volume's newest key, headers where they are. Nobody else may
-/// use the volume meanwhile. `stop` is asked before each entry.
+/// Seals every header and record below `root` under the newest key of `tree` and `contents`, headers where they are, while
+/// the volume is in use, too. `first` is false of another look at what this rotation has seen. `stop` is asked before each
+/// entry.
 ///
 /// # Errors
 /// [`Error::Io`] for a root that cannot be listed; everything else is in the result.
 pub fn rotate<C: Crypto>(
     tree: &Tree,
     root: Folder,
+    (contents, first): (&Contents<FolderStore>, bool),
     stop: &dyn Fn() -> bool,
     crypto: &mut C,
 ) -> Result<Rotated, Error> {
-    let mut in_place = |file: &File, named: bool, crypto: &mut C| {
-        let mut header = [0; HEADER_LEN];
-        match file.read_exact_at(&mut header, 0) {
-            Ok(()) => {}
-            Err(_) if !named => return Ok(false),
-            Err(error) => return Err(Error::io("reading a header", error)),
-        }
-        // A stranger's file keeps no volume key in use.
-        if !named && Header::parse(&header).is_err() {
-            return Ok(false);
-        }
-        let sealed = tree.reseal(&header, crypto)?;
-        let bytes = sealed.as_ref().map_or(&header[..], |sealed| sealed);
-        file.write_all_at(bytes, 0).map_err(|error| Error::io("writing a header", error))?;
-        Ok(sealed.is_some())
+    let mut reseal = |file: &File, named: bool, crypto: &mut C| {
+        let meta = file.metadata().map_err(|error| Error::io("looking at a file", error))?;
+        contents.reseal(file, (meta.dev(), meta.ino()), (named, first), crypto)
     };
-    rotate_with(tree, root, &mut in_place, stop, crypto)
+    rotate_with(tree, root, &mut reseal, stop, crypto)
 }
 
 /// Seals one file's header anew: is given the backing file, opened for writing, and whether its name opened; says whether
 /// it had to.
 pub type Reseal<'a, C> = dyn FnMut(&File, bool, &mut C) -> Result<bool, Error> + 'a;
 
-/// As [`rotate`], while the volume is in use: its user seals the headers, so that it knows of each.
+/// As [`rotate`], with another way to seal headers.
 ///
 /// # Errors
 /// As [`rotate`].
@@ -110,8 +103,11 @@ pub fn rotate_with<C: Crypto>(
             match kind {
                 FileType::RegularFile => {
                     let file = tree.open_file(&folder, &entry, OFlags::RDWR);
-                    let result = file.and_then(|file| reseal(&file, !name_is_foreign, crypto));
-                    count(&mut done, &path, result);
+                    match file.and_then(|file| reseal(&file, !name_is_foreign, crypto)) {
+                        // Nothing lies below a file: no key that stays would help it.
+                        Err(Error::Damaged(why)) => done.lost.push(format!("{path}: {why}")),
+                        result => count(&mut done, &path, result),
+                    }
                 }
                 FileType::Directory => match tree.folder(&folder, &entry, crypto) {
                     Ok(inner) => {

@@ -121,6 +121,8 @@ pub trait Store: Send + Sync + 'static {
     );
     /// Makes an empty file `wattlock.bad.*` in the volume's folder, which no entry is. Returns its name.
     fn make_aside(&self) -> io::Result<(String, Self::File)>;
+    /// Removes such a file that could not be written to its end.
+    fn remove_aside(&self, name: &str);
     /// Makes everything written so far durable, names included (`syncfs`).
     fn sync_all(&self) -> io::Result<()>;
 }
@@ -397,6 +399,10 @@ impl Store for FolderStore {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(&self.root, &*name, flags, Mode::from_raw_mode(0o600))?;
         Ok((name, file.into()))
+    }
+
+    fn remove_aside(&self, name: &str) {
+        _ = rustix::fs::unlinkat(&self.root, name, AtFlags::empty());
     }
 
     fn journal(&self) -> io::Result<std::fs::File> {

@@ -24,6 +24,11 @@ pub fn unchanged() -> Timestamps {
     Timestamps { last_access: omit, last_modification: omit }
 }
 
+/// The modification time that a status has.
+pub fn modified(stat: &Stat) -> Timespec {
+    Timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec as _ }
+}
+
 /// Attributes of an inode whose content has `size` bytes.
 pub fn attributes(number: u64, size: u64, stat: &Stat) -> FileAttr {
     FileAttr {

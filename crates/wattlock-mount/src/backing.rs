@@ -6,7 +6,8 @@ use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use rustix::fs::{FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
+use crate::attr::modified;
+use rustix::fs::{FileType, Mode, OFlags, RenameFlags, Stat, Timespec, XattrFlags};
 use wattlock_fs::Error;
 use wattlock_fs::content::Creating;
 use wattlock_fs::store::Place;
@@ -19,6 +20,15 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// What a request for another volume is answered with.
 pub const OTHER_VOLUME: &str = "another volume is mounted there";
+
+/// What a finished rotation found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Rotation {
+    /// How many headers and records have the newest key.
+    pub sealed: u64,
+    /// Files that none of the volume's keys opens, a line each.
+    pub lost: Vec<String>,
+}
 
 /// Which volume is meant.
 pub struct Which {
@@ -231,7 +241,7 @@ pub trait Backing: Send + Sync + 'static {
         _next: &Next,
         _stop: &dyn Fn() -> bool,
         _thread: &mut Self::Thread,
-    ) -> std::result::Result<u64, String> {
+    ) -> std::result::Result<Rotation, String> {
         Err("nothing is sealed there".to_owned())
     }
 
@@ -335,6 +345,11 @@ pub trait Backing: Send + Sync + 'static {
     /// The content's length of a regular file.
     fn len_of(&self, stat: &Stat) -> u64;
 
+    /// The modification time to show of a regular file.
+    fn modified(&self, stat: &Stat) -> Timespec {
+        modified(stat)
+    }
+
     /// Whether that length, and the backing file's, may be wrong until the content has been opened once.
     fn is_torn(&self, stat: &Stat) -> bool {
         let _ = stat;
@@ -361,10 +376,11 @@ pub trait Backing: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Does something that sets times of a backing inode: housekeeping, which puts times back, must not undo it.
-    fn with_times(&self, inode: (u64, u64), work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    /// Does something that sets times of a backing inode: housekeeping, which puts times back, must not undo it. It is told
+    /// whether these have to be earlier ones ([`wattlock_fs::content::earlier`]).
+    fn with_times(&self, inode: (u64, u64), work: &mut dyn FnMut(bool) -> Result<()>) -> Result<()> {
         let _ = inode;
-        work()
+        work(false)
     }
 
     /// Bytes that a content has at most.

@@ -261,7 +261,7 @@ fn rotate<B: Backing>(inner: &Inner<B>, request: &str) -> Answer {
     };
     let stop = || inner.ended.load(Ordering::SeqCst);
     let done = inner.on_thread(|thread, _| inner.backing.rotate(&which, &next, &stop, thread));
-    done.map(|sealed| vec![sealed.to_string()])
+    done.map(|done| std::iter::once(done.sealed.to_string()).chain(done.lost).collect())
 }
 
 fn write_answer(stream: &mut UnixStream, answer: Answer) -> io::Result<()> {

@@ -25,7 +25,7 @@ pub mod storage;
 mod table;
 mod unsynced;
 
-pub use backing::{Backing, Next, OTHER_VOLUME, Result, Which};
+pub use backing::{Backing, Next, OTHER_VOLUME, Result, Rotation, Which};
 pub use counters::{Counters, Op};
 pub use door::{Behaviour, Descriptors, Door};
 pub use mount::{Error, Options, check, is_busy, is_option, mount, unmount, unmount_patiently};

@@ -11,10 +11,11 @@ use fuser::FileAttr;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Timestamps, Uid};
 use rustix::io::Errno;
 use wattlock_fs::Error;
+use wattlock_fs::content::earlier;
 use wattlock_fs::store::Place;
 use wattlock_fs::tree::Entry;
 
-use crate::attr::{attributes, unchanged};
+use crate::attr::{attributes, shown, unchanged};
 use crate::backing::{Backing, Result};
 use crate::caller::{Caller, Groups, as_caller};
 use crate::door::{Inner, Opened, TRIES, entry, errno, inode, is_lost, type_of};
@@ -137,15 +138,17 @@ impl<B: Backing> Inner<B> {
     /// What the kernel is told of an inode.
     pub fn attr(&self, number: u64, stat: &Stat) -> FileAttr {
         let stored = stat.st_size as u64;
-        let size = match type_of(stat) {
-            FileType::RegularFile => match self.table.content(number) {
-                Some(opened) => self.backing.len(&opened.content),
-                None => self.backing.len_of(stat),
-            },
-            FileType::Symlink => self.backing.link_len(stored),
-            _ => stored,
-        };
-        attributes(number, size, stat)
+        match type_of(stat) {
+            FileType::RegularFile => {
+                let size = match self.table.content(number) {
+                    Some(opened) => self.backing.len(&opened.content),
+                    None => self.backing.len_of(stat),
+                };
+                FileAttr { mtime: shown(&self.backing.modified(stat)), ..attributes(number, size, stat) }
+            }
+            FileType::Symlink => attributes(number, self.backing.link_len(stored), stat),
+            _ => attributes(number, stored, stat),
+        }
     }
 
     /// As [`Inner::attr`], of an inode wherever it is.
@@ -345,7 +348,8 @@ impl<B: Backing> Inner<B> {
     ) -> Result<()> {
         self.is_writable()?;
         let fd = self.fd_of(spot)?;
-        let mut set = || {
+        let mut set = |early: bool| {
+            let times = if early { &earlier(times) } else { times };
             rustix::fs::utimensat(fd, "", times, AtFlags::EMPTY_PATH).map_err(errno)?;
             done();
             Ok(())
@@ -360,7 +364,8 @@ impl<B: Backing> Inner<B> {
         let Some(time) = self.table.time_of(number) else { return };
         let Ok(stat) = rustix::fs::fstat(file) else { return };
         let times = Timestamps { last_modification: time, ..unchanged() };
-        let mut set = || match self.table.is_time_of(number, time) {
+        let mut set = |early: bool| match self.table.is_time_of(number, time) {
+            true if early => rustix::fs::futimens(file, &earlier(&times)).map_err(errno),
             true => rustix::fs::futimens(file, &times).map_err(errno),
             false => Ok(()),
         };

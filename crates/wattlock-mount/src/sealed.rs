@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, XattrFlags};
 use rustix::io::Errno;
 use wattlock::policy::MAX_ENGINES;
 use wattlock::{Dispatcher, Runtime};
@@ -23,8 +23,9 @@ use wattlock_fs::store::{FolderStore, Place};
 use wattlock_fs::tree::{Entry, Folder, Listed, Tree};
 use wattlock_fs::volume::Volume;
 
+use crate::attr::modified;
 use crate::attributes;
-use crate::backing::{Backing, Next, Result, Which};
+use crate::backing::{Backing, Next, Result, Rotation, Which};
 use crate::counters::by_size;
 use wattlock_core::sync::lock;
 
@@ -366,7 +367,7 @@ impl Backing for Sealed {
         next: &Next,
         stop: &dyn Fn() -> bool,
         thread: &mut Dispatcher,
-    ) -> std::result::Result<u64, String> {
+    ) -> std::result::Result<Rotation, String> {
         self.rotate_to(which, next, stop, thread)
     }
 
@@ -480,6 +481,10 @@ impl Backing for Sealed {
         self.contents.len_of((stat.st_dev, stat.st_ino), stat.st_size as u64)
     }
 
+    fn modified(&self, stat: &Stat) -> Timespec {
+        self.contents.modified((stat.st_dev, stat.st_ino), modified(stat))
+    }
+
     fn is_torn(&self, stat: &Stat) -> bool {
         !self.contents.is_sound((stat.st_dev, stat.st_ino))
     }
@@ -500,7 +505,7 @@ impl Backing for Sealed {
         Ok(())
     }
 
-    fn with_times(&self, inode: (u64, u64), work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    fn with_times(&self, inode: (u64, u64), work: &mut dyn FnMut(bool) -> Result<()>) -> Result<()> {
         self.contents.with_times(inode, work)
     }
 

@@ -1,11 +1,12 @@
 //! `wattlock fs check`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use clap::Args;
 use wattlock::Dispatcher;
+use wattlock_door::one_line;
 use wattlock_fs::Error;
 use wattlock_fs::check::{Check, Found};
 use wattlock_fs::content::{Age, Contents};
@@ -15,6 +16,7 @@ use wattlock_fs::volume::Volume;
 use super::access::{Keys, Opened};
 use super::known::Use;
 use super::store;
+use super::world::in_clear;
 use wattlock_shell::INTERRUPTED;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
@@ -82,8 +84,9 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         contents.end(crypto)?;
         known.note(&contents.age());
     }
-    for line in contents.iter().flat_map(Contents::take_lines) {
-        say!("note: {line}");
+    let lines = contents.iter().flat_map(Contents::take_lines).collect();
+    for line in in_clear(lines, &command.folder, &volume, crypto) {
+        say!("note: {}", one_line(Path::new(&line)));
     }
     if command.repair {
         tree.sync_all()?;

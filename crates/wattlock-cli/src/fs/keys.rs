@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use wattlock::{Dispatcher, Runtime};
+use wattlock_door::one_line;
 use wattlock_fs::Error;
 use wattlock_fs::content::{Age, Contents};
 use wattlock_fs::rotate::rotate;
@@ -15,9 +16,10 @@ use wattlock_fs::volume::{Folder, Opener, Volume};
 
 use super::access::{Keys, Opened, Plugins, add_recipient, new_passphrase};
 use super::known::{Known, Use};
-use super::world::stop;
+use super::world::{in_clear, stop};
 use super::{Work, store};
 use crate::ask::Terminal;
+use wattlock_mount::Rotation;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
 
@@ -241,28 +243,38 @@ pub fn passwd(command: &Passwd, choice: &Choice) -> Result<()> {
     let plugins = command.plugins.with(&command.keys, None);
     // Both open the volume while the locked identity is replaced, each under a name of its own: a crash in between costs
     // nothing.
-    let (openers, mut beside) = (change.volume.openers.clone(), None);
+    let begins = before(&name);
     if let Some(mut old) = old {
-        let free = |name: &String| !openers.iter().any(|opener| opener.name == *name);
-        old.name = (1..).map(|number| format!("old-passphrase-{number}")).find(free).unwrap_or_default();
+        let free = |name: &String| !change.volume.openers.iter().any(|opener| opener.name == *name);
+        old.name = (1..).map(|number| format!("{begins}{number}")).find(free).unwrap_or_default();
         change.folder.copy_locked(&name, &old.name)?;
-        beside = Some(old.name.clone());
         change.volume.openers.push(old);
     }
     change.write(&plugins)?;
     change.folder.keep_locked(&name, &locked)?;
-    change.volume.openers = openers;
+    // Those of changes that were interrupted, too: the new passphrase opens the volume by now.
+    let is_before = |opener: &mut Opener| opener.passphrase && opener.name.starts_with(&begins);
+    let gone: Vec<Opener> = change.volume.openers.extract_if(.., is_before).collect();
     change.shut_out()?;
     change.write(&plugins)?;
-    if let Some(beside) = beside {
-        change.folder.forget_locked(&beside)?;
-    }
+    gone.iter().try_for_each(|opener| change.folder.forget_locked(&opener.name))?;
     Ok(())
+}
+
+/// Behind a passphrase's name: what it was before a change that has not ended.
+const BEFORE: &str = ".before-";
+
+/// How names begin under which a passphrase is kept while it is changed.
+fn before(name: &str) -> String {
+    /// So that a number has room: a name has at most 64 letters.
+    const MOST: usize = 48;
+    format!("{}{BEFORE}", name.get(..MOST).unwrap_or(name))
 }
 
 /// The passphrase that is meant.
 fn which(name: Option<&str>, volume: &Volume) -> Result<String, Error> {
-    let mut passphrases = volume.openers.iter().filter(|opener| opener.passphrase).map(|opener| &opener.name);
+    let passphrases = volume.openers.iter().filter(|opener| opener.passphrase).map(|opener| &opener.name);
+    let mut passphrases = passphrases.filter(|name| !name.contains(BEFORE));
     match (name, passphrases.next(), passphrases.next()) {
         (Some(name), Some(_), _) => Ok(name.to_owned()),
         (None, Some(only), None) => Ok(only.clone()),
@@ -287,8 +299,10 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
         Contents::start_judged(store(&command.folder)?, &change.volume, false, (&stop, judge), crypto);
     let contents = match started {
         Ok((contents, recovered)) => {
-            for line in recovered.lines {
-                tell!("wattlock: {line}");
+            contents.look_through(true, &stop, crypto)?;
+            let lines = recovered.lines.into_iter().chain(contents.take_lines()).collect();
+            for line in in_clear(lines, &command.folder, &change.volume, crypto) {
+                tell!("wattlock: {}", one_line(Path::new(&line)));
             }
             contents.checkpoint(crypto)?;
             change.known.note(&contents.age());
@@ -303,6 +317,17 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
         Some(_) => None,
     };
     tell!("wattlock: from now on these open the volume:\n{}", table(&change.volume).trim_end());
+    for opener in
+        change.volume.openers.iter().filter(|opener| opener.passphrase && opener.name.contains(BEFORE))
+    {
+        tell!(
+            "wattlock: {} is a passphrase whose change was interrupted, and it opens the volume: `wattlock fs passwd` ends that",
+            opener.name
+        );
+    }
+    tell!(
+        "wattlock: what another machine has written with the old key, and has not synchronised to here yet, will not open"
+    );
     // A rotation that was interrupted goes on; the new key is there already. Who is removed now knows that key.
     if change.volume.keys.len() == 1 || !removed.is_empty() {
         change.volume.succeed(crypto)?;
@@ -311,14 +336,14 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
     for opener in removed.iter().filter(|opener| opener.passphrase) {
         change.folder.forget_locked(&opener.name)?;
     }
-    let sealed = match (contents, mount) {
+    let Rotation { sealed, lost } = match (contents, mount) {
         (Some(contents), _) => {
-            let sealed = seal_anew(&command.folder, &change.volume, &contents, crypto)?;
-            // Nothing needs the old keys any more but the journal, which is empty: it begins anew under the new one.
             contents.rekey(&change.volume, crypto)?;
+            let done = seal_anew(&command.folder, &change.volume, &contents, crypto)?;
+            // Nothing needs the old keys any more but the journal, which is empty: it begins anew under the new one.
             contents.rekey_journal(crypto)?;
             change.known.note(&contents.age());
-            sealed
+            done
         }
         (None, Some(mount)) => mount.rotate(&change.volume, &stop)?,
         (None, None) => return Err(Error::InUse.into()),
@@ -326,19 +351,27 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
     change.volume.keys.drain(..change.volume.keys.len() - 1);
     change.write(&plugins)?;
     tell!("wattlock: {sealed} headers and records sealed anew");
-    Ok(())
+    if lost.is_empty() {
+        return Ok(());
+    }
+    for line in &lost {
+        tell!("wattlock: {}", one_line(Path::new(line)));
+    }
+    let what =
+        format!("{} files that no key of the volume opens; the rotation is done all the same", lost.len());
+    Err(Error::Damaged(what).into())
 }
 
-/// Seals every header and record under the newest key; returns how many there are.
+/// Seals every header and record under the newest key.
 fn seal_anew(
     path: &Path,
     volume: &Volume,
     contents: &Contents<FolderStore>,
     crypto: &mut Dispatcher,
-) -> Result<u64> {
+) -> Result<Rotation> {
     let (tree, root) = Tree::open(path, volume, crypto)?;
     tree.set_crashed(contents.may_be_torn());
-    let rotated = rotate(&tree, root, &stop, crypto)?;
+    let rotated = rotate(&tree, root, (contents, true), &stop, crypto)?;
     if stop() {
         return Err(wattlock_door::Error::Interrupted.into());
     }
@@ -350,5 +383,5 @@ fn seal_anew(
             format!("{} headers or records keep the old key, and so does the volume", rotated.failed.len());
         return Err(Error::Damaged(what).into());
     }
-    Ok(rotated.sealed + rotated.skipped)
+    Ok(Rotation { sealed: rotated.sealed + rotated.skipped, lost: rotated.lost })
 }

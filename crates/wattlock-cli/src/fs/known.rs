@@ -11,6 +11,7 @@
 //! | older keys, keys of no successor, a removed opener without newer settings, an older journal | refused | a line |
 //! | newer keys or settings | recorded | recorded |
 //! | a known volume at another path | recorded | not recorded: it is a copy |
+//! | what is older than known at another path | refused, unless the user accepted it here once | a line |
 //! | nothing is known | recorded | recorded |
 //!
 //! What is known is read before the volume is: another command may write both meanwhile.
@@ -119,6 +120,8 @@ struct Line {
     journal: Option<([u8; 8], u64)>,
     openers: Vec<(String, [u8; 16])>,
     gone: Vec<[u8; 16]>,
+    /// The user has accepted here what is older than the same volume at another path.
+    apart: bool,
 }
 
 /// What was known when the volume was not read yet.
@@ -186,11 +189,15 @@ impl Book {
         }
         // The path that was given and that without links are one place: what is known of either counts.
         let own = own().filter(|own| own.fingerprint == now.fingerprint).cloned().reduce(Line::with);
-        let own = own.as_ref();
         let same = self.lines.iter().filter(|line| line.fingerprint == now.fingerprint);
-        let known = own.or_else(|| same.max_by_key(|line| (line.generation, line.revision)));
+        let known = match (&own, same.cloned().reduce(Line::with)) {
+            (Some(own), Some(all)) if !own.apart => Some(Line { journal: own.journal, ..all }),
+            (own, all) => own.clone().or(all),
+        };
+        let known = known.as_ref();
         let copy = usage == Use::Read && own.is_none() && known.is_some();
         let wrong = known.map_or(Ok(None), |known| known.judge(&now, volume, crypto))?;
+        let apart = own.is_some_and(|own| own.apart) || wrong.is_some();
         let refused = wrong.filter(|_| !said.accept);
         let is_refused = refused.is_some();
         match refused {
@@ -205,6 +212,7 @@ impl Book {
             }
             _ => now,
         };
+        let line = Line { apart, ..line };
         let place = match self.place {
             Ok(place) => Some(place),
             Err(why) => {
@@ -342,6 +350,7 @@ impl Line {
             journal: None,
             openers,
             gone: Vec::new(),
+            apart: false,
         })
     }
 
@@ -389,6 +398,7 @@ impl Line {
         newer.gone = gone.chain(&newer.gone).copied().collect();
         newer.gone.sort_unstable();
         newer.gone.dedup();
+        newer.apart |= older.apart;
         newer.journal = newer
             .journal
             .max(older.journal.filter(|(origin, _)| newer.journal.is_none_or(|(newer, _)| newer == *origin)));
@@ -406,7 +416,8 @@ impl Line {
             }
         }
         gone.drain(..gone.len().saturating_sub(GONE_MAX));
-        Line { revision: self.revision.max(now.revision), journal: self.journal, gone, ..now }
+        let revision = self.revision.max(now.revision);
+        Line { revision, journal: self.journal, gone, apart: self.apart, ..now }
     }
 
     fn parse(text: &str) -> Option<Line> {
@@ -429,6 +440,11 @@ impl Line {
             |text: String| text.split_once(':').and_then(|(name, of)| Some((name.to_owned(), mark(of)?)));
         let openers = list(word()?).into_iter().map(opener).collect::<Option<_>>()?;
         let gone = list(word()?).iter().map(|text| mark(text)).collect::<Option<_>>()?;
+        let apart = match word()? {
+            "-" => false,
+            "apart" => true,
+            _ => return None,
+        };
         let path = unescape(word()?)?;
         words.next().is_none().then_some(Line {
             path,
@@ -439,6 +455,7 @@ impl Line {
             journal,
             openers,
             gone,
+            apart,
         })
     }
 
@@ -448,7 +465,7 @@ impl Line {
         let gone = self.gone.iter().map(|mark| hex(mark).to_string()).collect();
         let journal = self.journal.map(|(origin, epoch)| format!("{}:{epoch}", *hex(&origin)));
         format!(
-            "{} {} {} {} {} {} {} {}\n",
+            "{} {} {} {} {} {} {} {} {}\n",
             self.fingerprint,
             self.generation,
             *hex(&self.succession[..]),
@@ -456,6 +473,7 @@ impl Line {
             journal.as_deref().unwrap_or("-"),
             list(openers),
             list(gone),
+            if self.apart { "apart" } else { "-" },
             escape(&self.path)
         )
     }
@@ -582,6 +600,7 @@ mod tests {
             journal: Some(([5; 8], 5)),
             openers: vec![("laptop".into(), [1; 16]), ("a.b-c_d".into(), [2; 16])],
             gone: vec![[3; 16], [4; 16]],
+            apart: false,
         }
     }
 
@@ -598,6 +617,7 @@ mod tests {
         let strange = std::ffi::OsString::from_vec(b"/a b/100%\n\xff%41".to_vec());
         let mut lines = vec![line("/v"), line("/"), Line { path: strange.into(), ..line("") }];
         lines[1].openers.clear();
+        lines[0].apart = true;
         lines[1].gone.clear();
         write(folder.path(), &lines[..2], false, false).unwrap();
         write(folder.path(), &lines[1..], false, false).unwrap();

@@ -107,10 +107,37 @@ fn in_words(error: anyhow::Error) -> anyhow::Error {
     Error::io(what, std::io::Error::new(source.kind(), why)).into()
 }
 
+/// Lines that begin with a file's stored path, with the path that is shown: contents know only where files are stored. A path
+/// that no longer leads to a name stays.
+pub fn in_clear(lines: Vec<String>, path: &Path, volume: &Volume, crypto: &mut Dispatcher) -> Vec<String> {
+    if lines.is_empty() {
+        return lines;
+    }
+    let Ok((tree, root)) = Tree::open_to_read(path, volume, crypto) else { return lines };
+    let root = Arc::new(root);
+    let mut clear = |line: &str| {
+        let (stored, what) = line.split_once(": ")?;
+        let (mut folder, mut shown) = (root.clone(), String::new());
+        let mut names = stored.split('/').peekable();
+        while let Some(name) = names.next() {
+            let listed = tree.survey(&folder, &stop, crypto).ok()?.listed;
+            let one = listed.into_iter().find(|one| one.entry().stored.as_bytes() == name.as_bytes())?;
+            shown.push('/');
+            shown.push_str(&String::from_utf8_lossy(&one.name));
+            if names.peek().is_some() {
+                folder = Arc::new(tree.folder(&folder, &one.entry(), crypto).ok()?);
+            }
+        }
+        Some(format!("{shown}: {what}"))
+    };
+    lines.into_iter().map(|line| clear(&line).unwrap_or(line)).collect()
+}
+
 impl Drop for World {
     /// Says what came up on the way: files that were shown or kept only in part, folders that have a new record.
     fn drop(&mut self) {
         let lines = self.contents.as_ref().map(Contents::take_lines).unwrap_or_default();
+        let lines = in_clear(lines, &self.path, &self.volume, &mut self.crypto);
         for line in lines.into_iter().chain(self.tree.take_notes()) {
             eprintln!("wattlock: {}", one_line(Path::new(&line)));
         }

@@ -25,7 +25,7 @@ use wattlock::policy::Settings;
 use wattlock_fs::Error;
 use wattlock_fs::content::Age;
 use wattlock_fs::volume::Volume;
-use wattlock_mount::{Engines, Next, OTHER_VOLUME, Options, Sealed, Which, control};
+use wattlock_mount::{Engines, Next, OTHER_VOLUME, Options, Rotation, Sealed, Which, control};
 use zeroize::Zeroizing;
 
 use crate::fs::access::{Keys, Opened};
@@ -288,11 +288,11 @@ pub fn that_rotates(path: &Path, volume: &Volume) -> Result<Rotating> {
 }
 
 impl Rotating {
-    /// Has the mount seal everything under the volume's newest key; returns how many headers and records have it.
+    /// Has the mount seal everything under the volume's newest key.
     ///
     /// # Errors
     /// Why the mount still needs older keys; exit code 84.
-    pub fn rotate(&self, volume: &Volume, stop: &dyn Fn() -> bool) -> Result<u64> {
+    pub fn rotate(&self, volume: &Volume, stop: &dyn Fn() -> bool) -> Result<Rotation> {
         let Some((generation, key)) = volume.keys.last() else { return Err(Error::InUse.into()) };
         // As many as a request has room for.
         let from = volume.successors.len().saturating_sub(SUCCESSORS);
@@ -302,7 +302,11 @@ impl Rotating {
         let request = Zeroizing::new(format!("rotate {which} {}", *next));
         let place = wattlock_door::one_line(&self.0);
         match control::ask_until(&self.0, &request, LOOK, stop) {
-            Ok(Ok(lines)) => Ok(lines.first().and_then(|line| line.parse().ok()).unwrap_or(0)),
+            Ok(Ok(lines)) => {
+                let (sealed, lost) =
+                    lines.split_first().map_or(("0", &[][..]), |(first, lost)| (first, lost));
+                Ok(Rotation { sealed: sealed.parse().unwrap_or(0), lost: lost.to_vec() })
+            }
             Ok(Err(why)) => Err(refusal(84, &format!("the volume is mounted at {place}: {why}"))),
             Err(_) if stop() => Err(wattlock_door::Error::Interrupted.into()),
             Err(error) => Err(refusal(84, &format!("the mount at {place} did not finish: {error}"))),

@@ -246,6 +246,87 @@ fn keys_and_passphrases_are_added_listed_changed_and_removed() {
     assert_eq!(listed.lines().take_while(|line| !line.is_empty()).count(), 3, "{listed}");
 }
 
+/// Whenever a change of a passphrase is interrupted, the next one ends it: no older passphrase opens the volume then.
+#[test]
+fn an_interrupted_change_of_a_passphrase_is_ended_by_the_next_one() {
+    for kept in [false, true] {
+        let desk = Desk::new();
+        for (name, words) in [("one", "correct horse"), ("two", "battery staple"), ("three", "new words")] {
+            fs::write(desk.at(name), format!("{words}\n")).unwrap();
+        }
+        good(&desk.run(&[&["fs", "init", "--passphrase-file", "one"][..], &CHEAP, &["vol"]].concat()));
+        let passwd = |by: &str, to: &str| {
+            let words = ["fs", "passwd", "--passphrase-file", by, "--new-passphrase-file", to];
+            desk.run(&[&words[..], &CHEAP, &["vol"]].concat())
+        };
+        let by = |file: &str| desk.run(&["fs", "ls", "--passphrase-file", file, "vol"]);
+        good(
+            &desk.run(
+                &[
+                    &[
+                        "fs",
+                        "key",
+                        "add",
+                        "--passphrase-file",
+                        "one",
+                        "-r",
+                        &desk.recipient,
+                        "--name",
+                        "laptop",
+                    ][..],
+                    &["vol"],
+                ]
+                .concat(),
+            ),
+        );
+        let settings = || text(&desk.run(&["open", "-q", "-i", "key.txt", "-o", "-", "vol/wattlock.fs"]));
+        let line = |settings: &str| {
+            let line = settings.lines().find(|line| line.starts_with("opener passphrase passphrase "));
+            line.unwrap().rsplit(' ').next().unwrap().to_owned()
+        };
+        let (old, locked) = (line(&settings()), fs::read(desk.at("vol/wattlock.keys/passphrase")).unwrap());
+        good(&passwd("one", "two"));
+        // As it was before the last step; and before the locked identity was replaced, too.
+        let after = settings();
+        let revision = after.lines().find_map(|line| line.strip_prefix("revision ")).unwrap();
+        let next = format!("revision {}", revision.parse::<u64>().unwrap() + 1);
+        let half = after.replace(&format!("revision {revision}"), &next);
+        let half =
+            half.replace("\nsecret ", &format!("\nopener passphrase.before-1 passphrase {old}\nsecret "));
+        fs::write(desk.at("half"), half).unwrap();
+        let (new, own) = (line(&after), &desk.recipient);
+        good(&desk.run(&[
+            "seal",
+            "-q",
+            "-f",
+            "-r",
+            own,
+            "-r",
+            &new,
+            "-r",
+            &old,
+            "-o",
+            "vol/wattlock.fs",
+            "half",
+        ]));
+        fs::write(desk.at("vol/wattlock.keys/passphrase.before-1"), &locked).unwrap();
+        if !kept {
+            fs::write(desk.at("vol/wattlock.keys/passphrase"), &locked).unwrap();
+        }
+        good(&by("one"));
+        let rotated = desk.fs(&["key", "rotate", "vol"]);
+        good(&rotated);
+        assert!(String::from_utf8_lossy(&rotated.stderr).contains("whose change was interrupted"));
+        good(&by("one"));
+        good(&passwd(if kept { "two" } else { "one" }, "three"));
+        for gone in ["one", "two"] {
+            assert_eq!(refused(&by(gone)), 14, "{gone}");
+        }
+        good(&by("three"));
+        assert_eq!(fs::read_dir(desk.at("vol/wattlock.keys")).unwrap().count(), 1);
+    }
+}
+
 #[test]
 fn rotation_seals_every_header_anew_and_a_second_one_goes_on() {
     let desk = Desk::new();

@@ -239,6 +239,47 @@ fn copies_and_moved_volumes_are_taken_and_new_ones_take_the_place_of_old_ones() 
 }
 
 #[test]
+fn what_is_known_of_a_volume_at_one_path_counts_at_every_other() {
+    let desk = with_a_file();
+    let eve = recipient(&desk, "eve.txt");
+    good(&with_key(&desk, &["key", "add", "-r", &eve, "--name", "eve", "vol"]));
+    put(&desk, "vol", "older");
+    fs::rename(desk.at("vol"), desk.at("moved")).unwrap();
+    good(&with_key(&desk, &["key", "rotate", "--remove", "eve", "moved"]));
+    // The path knows the older keys only.
+    put(&desk, "older", "vol");
+    every_write_is_refused(&desk, 92, "an older copy of the volume");
+    every_read_warns(&desk, "an older copy of the volume");
+    // Two copies that are both used: the one that was accepted here is compared with itself from then on.
+    good(&with_key(&desk, &["cp", "--into", "--accept-changed", "vol", "in", "/in2"]));
+    good(&with_key(&desk, &["cp", "--into", "vol", "in", "/in3"]));
+    good(&with_key(&desk, &["cp", "--into", "moved", "in", "/in3"]));
+    refused(&with_key(&desk, &["cp", "--into", "older", "in", "/in3"]), 92, "an older copy of the volume");
+}
+
+#[test]
+fn an_older_journal_whose_run_did_not_end_is_refused_without_any_record() {
+    let desk = with_a_file();
+    if !fuse() {
+        return;
+    }
+    let journal = desk.at("vol/wattlock.journal");
+    let mounted = desk.mount(&[]);
+    fs::write(mounted.join("new"), "of a run that was killed").unwrap();
+    desk.kill(desk.process());
+    // The next start gives the ranges on: a file of them without a header may be one that was never durable.
+    desk.mount(&[]);
+    let older = fs::read(&journal).unwrap();
+    desk.unmount();
+    good(&with_key(&desk, &["cp", "--into", "vol", "in", "/in2"]));
+    fs::write(&journal, &older).unwrap();
+    for words in &WRITE[2..] {
+        refused(&with_key(&desk, words), 94, "an older wattlock.journal");
+    }
+    refused(&desk.run(&["mount", "-i", "key.txt", "vol", "mnt"]), 94, "an older wattlock.journal");
+}
+
+#[test]
 fn a_state_that_cannot_be_kept_is_one_line_and_no_failure() {
     let desk = Desk::new(&[]);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;

@@ -105,7 +105,7 @@ impl<S: Store> Shared<S> {
             }
             if state.ledger.is_replaced() {
                 let steps = state.ledger.placing(&durable);
-                self.place(&state.file, &state.sealer.key, &steps, &durable, crypto)?;
+                self.place(&state.file, &state.sealer.key, (&steps, true), &durable, crypto)?;
                 state.ledger.placed();
             }
         }

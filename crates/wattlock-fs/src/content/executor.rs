@@ -7,6 +7,7 @@ use wattlock_door::Crypto;
 use super::ledger::{Draft, InPlace, Logged, Placing, Request, Step};
 use super::slots::{self, FileKey, Writer};
 use super::state::{Scratch, Sealer, State};
+use super::times::{Move, move_time, moved};
 use super::{Content, Shared};
 use crate::Error;
 use crate::format::{OVERHEAD, SPARSE, SlotKind};
@@ -113,6 +114,7 @@ impl<S: Store> Content<S> {
         }
         if !replaced && state.ledger.is_replaced() {
             self.pin();
+            move_time(&*state.file, Move::Back);
         }
         Ok(())
     }
@@ -223,12 +225,13 @@ pub(super) fn try_room<F: File>(state: &State<F>, at: u64, len: u64) -> Result<(
 }
 
 impl<S: Store> Shared<S> {
-    /// Brings the journal's part of a file into place, as planned: what is copied is durable in the journal.
+    /// Brings the journal's part of a file into place, as planned: what is copied is durable in the journal. `replaced` says
+    /// whether the journal replaced anything of it, for which its time was moved back.
     pub(super) fn place(
         &self,
         file: &S::File,
         key: &FileKey,
-        steps: &[Placing],
+        (steps, replaced): (&[Placing], bool),
         _durable: &Durable,
         crypto: &mut impl Crypto,
     ) -> Result<(), Error> {
@@ -254,7 +257,10 @@ impl<S: Store> Shared<S> {
                 Placing::Cut { stored } | Placing::Fit { stored } => file.set_len(stored).map_err(failed)?,
             }
         }
-        if let Some(times) = times {
+        if let Some(mut times) = times {
+            if replaced {
+                moved(&mut times.last_modification, Move::On);
+            }
             // Another user's file: its content counts more than its time.
             _ = file.set_times(&times);
         }

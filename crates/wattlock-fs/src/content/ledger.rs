@@ -91,6 +91,13 @@ pub(crate) struct Over {
     pub(crate) header: Option<u64>,
 }
 
+impl Over {
+    /// As [`Ledger::is_replaced`].
+    pub(crate) fn is_replaced(&self) -> bool {
+        !self.overlay.is_empty() || self.header.is_some()
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Ledger {

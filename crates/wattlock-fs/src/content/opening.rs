@@ -270,7 +270,7 @@ impl<S: Store> Shared<S> {
         }
         let since = self.journal.since().saturating_sub(BEHIND);
         match file.born() {
-            Some(born) if born + BEHIND > self.started => Ok(false),
+            Some(born) if born.saturating_add(BEHIND) > self.started => Ok(false),
             Some(born) if !self.journal.is_younger_than(since) => Ok(born >= since),
             _ => is_empty(file),
         }

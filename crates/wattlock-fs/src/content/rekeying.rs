@@ -7,6 +7,7 @@ use wattlock_door::Crypto;
 
 use super::Contents;
 use super::starting::Keys;
+use super::times::{Move, move_time};
 use crate::Error;
 use crate::format::{HEADER_LEN, Header};
 use crate::store::{File, Store};
@@ -62,6 +63,8 @@ impl<S: Store> Contents<S> {
         let secret = shared.open_header(&header, crypto)?;
         let header = shared.seal_header(header.id, header.flags, &secret, crypto)?;
         shared.write_header(file, &header)?;
+        // A backup by sizes and times would keep the old header, which nothing opens any longer, beside the new keys.
+        move_time(file, Move::On);
         Ok(true)
     }
 

@@ -20,7 +20,7 @@ pub struct Age {
     pub origin: [u8; 8],
     /// Grows by every checkpoint; 0 if there is no journal.
     pub epoch: u64,
-    /// It has records, which change files.
+    /// It has records, which change files, or ranges of ids that its run gave out: a start cuts and empties such files.
     pub repeats: bool,
 }
 
@@ -35,14 +35,19 @@ impl Age {
 
     fn of<F: File>(journal: &Journal<F>, found: &Found) -> Age {
         let (origin, epoch) = journal.age();
-        Age { origin, epoch, repeats: !found.records.is_empty() }
+        Age { origin, epoch, repeats: found.is_unclean() }
     }
 }
 
 impl Found {
+    /// Whether the run that wrote the journal did not end, so that a start changes files.
+    fn is_unclean(&self) -> bool {
+        !self.records.is_empty() || !self.ranges.is_empty()
+    }
+
     /// After an unclean end: what the earlier run made is older than this start then, by any clock.
     fn let_time_pass<F: File>(&self, journal: &Journal<F>) {
-        if !self.records.is_empty() || !self.ranges.is_empty() {
+        if self.is_unclean() {
             journal.wait(BEHIND);
         }
     }

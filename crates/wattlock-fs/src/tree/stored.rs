@@ -213,12 +213,13 @@ impl Tree {
     }
 
     /// Whether what is [`Stored::Foreign`] is another program's: neither its name nor its beginning could be ours. What cannot
-    /// be looked at is taken for ours.
+    /// be looked at is taken for ours. Hidden names are others' whatever is in them: programs that synchronise keep older
+    /// files and unfinished ones of this very volume there.
     pub fn is_of_others(&self, folder: &Folder, stored: &OsStr) -> bool {
         if may_be_sealed(stored.as_bytes()) {
             return false;
         }
-        !begins_as_ours(folder, stored)
+        stored.as_bytes().starts_with(b".") || !begins_as_ours(folder, stored)
     }
 
     /// What is to be said of [`Stored::Foreign`], behind its stored name.

@@ -380,6 +380,29 @@ fn audit_3_a_file_of_before_the_crash_without_a_header_is_damaged_and_stays() {
     }
 }
 
+/// A machine without a clock of its own starts before it has asked for the time. What was never durable is no damage for
+/// that, and what somebody makes after a start is none of the crash's by any other clock.
+#[test]
+fn audit_3_a_start_with_a_clock_that_is_behind_takes_no_file_for_a_younger_one() {
+    for behind in [false, true] {
+        let mut victim = Victim::new();
+        victim.killed(|victim, contents| {
+            victim.make(contents, "new", &pattern(9000, 2));
+        });
+        let journal = fs::File::options().write(true).open(victim.path(JOURNAL)).unwrap();
+        let hour = std::time::Duration::from_secs(if behind { 3600 } else { 0 });
+        journal.set_modified(std::time::SystemTime::now() + hour).unwrap();
+        let read = victim.run(|victim, contents| {
+            // As the clock has it, this one was made after the start.
+            fs::write(victim.path("late"), []).unwrap();
+            victim.read(contents, "late")
+        });
+        if fs::metadata(victim.path("late")).unwrap().created().is_ok() {
+            assert_eq!(is_damaged(read), !behind);
+        }
+    }
+}
+
 #[test]
 fn audit_3_what_is_begun_anew_after_a_crash_is_kept_aside() {
     let mut victim = Victim::new();
@@ -429,4 +452,28 @@ fn an_empty_file_of_this_run_that_gets_another_id_keeps_what_a_sync_acknowledged
         expected.extend(pattern(100, 3));
         assert!(victim.reads(name).unwrap() == expected, "{copied}");
     }
+}
+
+#[test]
+fn audit_6_a_removed_opener_that_kept_a_files_key_can_write_it_after_a_rotation() {
+    let mut victim = Victim::new();
+    victim.run(|victim, contents| {
+        victim.make(contents, "file", &pattern(9000, 1));
+    });
+    // Sealed by whoever had the file's key before.
+    let mut slot = vec![0; STRIDE as usize];
+    fs::File::open(victim.path("file")).unwrap().read_exact_at(&mut slot, HEADER).unwrap();
+    victim.volume.add_generation().unwrap();
+    victim.run(|victim, contents| {
+        let file = fs::File::options().read(true).write(true).open(victim.path("file")).unwrap();
+        let inode = place(victim.folder.path(), "file").inode;
+        assert!(contents.reseal(&file, inode, (true, true), &mut victim.crypto).unwrap());
+        let content = victim.open(contents, "file").unwrap();
+        content.write(&pattern(9000, 2), 0, &mut victim.crypto).unwrap();
+    });
+    victim.volume.keys.remove(0);
+    assert!(victim.reads("file").unwrap() == pattern(9000, 2));
+    let file = fs::File::options().write(true).open(victim.path("file")).unwrap();
+    file.write_all_at(&slot, HEADER).unwrap();
+    assert!(victim.reads("file").unwrap()[..4096] == pattern(9000, 1)[..4096]);
 }

@@ -17,6 +17,7 @@ mod reader;
 mod reading;
 mod support;
 mod synchronised;
+mod times;
 mod tree;
 mod trouble;
 mod volume;

@@ -8,6 +8,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::Duration;
 
 use common::{ALL, World, make};
 use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
@@ -752,18 +753,57 @@ fn a_rotation_that_begins_again_writes_what_has_the_new_key_already() {
     contents.checkpoint(&mut world.crypto).unwrap();
 
     world.volume.add_generation().unwrap();
-    tree.rekey(&world.volume, &mut world.crypto).unwrap();
+    contents.rekey(&world.volume, &mut world.crypto).unwrap();
     let mut header = Vec::new();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    file.set_modified(long_ago).unwrap();
     for sealed in [1, 0] {
-        let long_ago = std::time::SystemTime::UNIX_EPOCH;
-        file.set_modified(long_ago).unwrap();
+        // Times of files stand still for some milliseconds.
+        std::thread::sleep(Duration::from_millis(20));
+        let changed =
+            |file: &fs::File| file.metadata().map(|meta| (meta.ctime(), meta.ctime_nsec())).unwrap();
         let (_, root) = world.tree();
-        let done = rotate(&tree, root, &|| false, &mut world.crypto).unwrap();
+        let before = changed(&file);
+        let done = rotate(&tree, root, (&contents, true), &|| false, &mut world.crypto).unwrap();
         assert_eq!((done.sealed, done.skipped, done.failed.len()), (sealed, 2 - sealed, 0));
-        assert!(file.metadata().unwrap().modified().unwrap() != long_ago, "it was written");
+        assert_ne!(changed(&file), before, "it was written");
+        // Programs that compare sizes and times copy what has another header.
+        assert_eq!(file.metadata().unwrap().modified().unwrap(), long_ago + Duration::from_secs(2));
         let before = std::mem::replace(&mut header, fs::read(world.folder.path().join("file")).unwrap());
         assert!(sealed == 1 || header == before, "as it was");
     }
+}
+
+/// Whoever writes the storage would keep an old key in use for ever by one byte.
+#[test]
+fn a_file_that_no_key_opens_keeps_no_key_in_use_and_is_named() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let store = FolderStore::open(world.folder.path()).unwrap();
+    let contents = Contents::start(store, &world.volume, &mut world.crypto).unwrap().0;
+    let mut stored = Vec::new();
+    for name in [&b"whole"[..], b"cut", b"other key", b"altered"] {
+        let entry = tree.entry(&root, name, &mut world.crypto).unwrap();
+        let file = tree.create_file(&root, &entry, ALL).unwrap();
+        let meta = file.metadata().unwrap();
+        let place = Place { inode: (meta.dev(), meta.ino()), path: entry.stored.as_bytes().to_vec() };
+        drop(contents.create(file, place, &mut world.crypto).unwrap());
+        stored.push(world.folder.path().join(&entry.stored));
+    }
+    contents.checkpoint(&mut world.crypto).unwrap();
+    let change = |at: usize, change: fn(&mut Vec<u8>)| {
+        let mut bytes = fs::read(&stored[at]).unwrap();
+        change(&mut bytes);
+        fs::write(&stored[at], bytes).unwrap();
+    };
+    change(1, |bytes| bytes.truncate(50));
+    change(2, |bytes| bytes[15] = 7);
+    change(3, |bytes| bytes[60] ^= 1);
+    world.volume.add_generation().unwrap();
+    contents.rekey(&world.volume, &mut world.crypto).unwrap();
+    let (tree, root) = world.tree();
+    let done = rotate(&tree, root, (&contents, true), &|| false, &mut world.crypto).unwrap();
+    assert_eq!((done.sealed, done.failed.len(), done.lost.len()), (2, 0, 3), "{done:?}");
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn times_that_are_set_during_a_checkpoint_stay() {
     content.write(b"other", 4000, &mut crypto).unwrap();
     let (other, backing) = (contents.clone(), file.clone());
     let threads = meanwhile(&store, Moment::Times, move || {
-        other.with_times(inode, || backing.set_times(&time(2)).unwrap());
+        other.with_times(inode, |_| backing.set_times(&time(2)).unwrap());
     });
     contents.checkpoint(&mut crypto).unwrap();
     threads.recv().unwrap().join().unwrap();
@@ -881,6 +881,30 @@ fn a_copied_volume_has_what_its_journal_has_wherever_its_files_lie() {
     }
     drop(contents);
     assert!([copy.bytes("a"), copy.bytes("b")] == before);
+}
+
+#[test]
+fn what_cannot_be_kept_aside_whole_is_not_kept_in_part_and_the_file_stays() {
+    let mut crypto = crypto();
+    let store = torn(&mut crypto);
+    let bytes = [&[0; 96][..], &store.bytes("torn")[96..]].concat();
+    store.put("torn", &bytes);
+    let contents = start(&store, &mut crypto);
+    let names = store.names();
+    for more in 0..3 {
+        store.limit(Some(store.used() + more));
+        for _ in 0..3 {
+            let (file, place) = store.open("torn").unwrap();
+            assert!(contents.open(file, place, &mut crypto).is_err(), "{more}");
+            store.drop_nameless();
+        }
+        assert_eq!(store.names(), names);
+        assert!(store.bytes("torn") == bytes);
+    }
+    store.limit(None);
+    let (file, place) = store.open("torn").unwrap();
+    assert!(contents.open(file, place, &mut crypto).unwrap().is_empty());
+    assert_eq!(store.names().len(), names.len() + 1);
 }
 
 /// A file of an earlier epoch whose header the storage lost is damaged, crash or not, and stays as it is.

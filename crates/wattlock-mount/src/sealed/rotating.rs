@@ -1,16 +1,14 @@
 //! Rotation of a volume that is mounted: its mount seals every header and record under the next key, while it is used.
 
-use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 
 use wattlock::Dispatcher;
 use wattlock_core::sync::lock;
 use wattlock_fs::Error;
-use wattlock_fs::rotate::rotate_with;
+use wattlock_fs::rotate::rotate;
 
 use super::Sealed;
-use crate::backing::{Next, OTHER_VOLUME, Which};
+use crate::backing::{Next, OTHER_VOLUME, Rotation, Which};
 
 /// How often a rotation looks at everything before it gives up.
 const PASSES: usize = 16;
@@ -42,7 +40,7 @@ impl Sealed {
         next: &Next,
         stop: &dyn Fn() -> bool,
         thread: &mut Dispatcher,
-    ) -> std::result::Result<u64, String> {
+    ) -> std::result::Result<Rotation, String> {
         let said = |error: Error| error.to_string();
         self.may_be_rotated(which)?;
         let mut volume = lock(&self.volume);
@@ -77,17 +75,14 @@ impl Sealed {
         &self,
         stop: &dyn Fn() -> bool,
         thread: &mut Dispatcher,
-    ) -> std::result::Result<u64, String> {
+    ) -> std::result::Result<Rotation, String> {
         let said = |error: Error| error.to_string();
         self.contents.checkpoint(thread).map_err(said)?;
         for pass in 0..PASSES {
             let before = self.contents.moves();
             let root = self.tree.root(thread).map_err(said)?;
-            let mut reseal = |file: &File, named: bool, thread: &mut Dispatcher| {
-                let meta = file.metadata().map_err(|error| Error::io("looking at a file", error))?;
-                self.contents.reseal(file, (meta.dev(), meta.ino()), (named, pass == 0), thread)
-            };
-            let rotated = rotate_with(&self.tree, root, &mut reseal, stop, thread).map_err(said)?;
+            let rotated =
+                rotate(&self.tree, root, (&self.contents, pass == 0), stop, thread).map_err(said)?;
             if stop() {
                 return Err("interrupted".to_owned());
             }
@@ -102,7 +97,7 @@ impl Sealed {
                 ));
             }
             if rotated.sealed == 0 && before.is_some() && before == self.contents.moves() {
-                return Ok(rotated.skipped);
+                return Ok(Rotation { sealed: rotated.skipped, lost: rotated.lost });
             }
         }
         Err("names kept moving, so the old key stays in the volume: rotate again at a quieter time"

@@ -12,6 +12,7 @@ use anyhow::Result;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Uid, XattrFlags};
 use rustix::io::Errno;
 use wattlock_fs::Error;
+use wattlock_fs::content::earlier;
 use wattlock_mount::attributes as system;
 
 use super::Copier;
@@ -89,7 +90,10 @@ impl<F: Side, T: Side> Copier<'_, F, T> {
                 self.report.left_out("mode", path);
             }
         }
-        let times = || rustix::fs::utimensat(CWD, &*at, &like.times, AtFlags::empty());
+        let times = |early| {
+            let times = if early { &earlier(&like.times) } else { &like.times };
+            rustix::fs::utimensat(CWD, &*at, times, AtFlags::empty())
+        };
         if self.to.with_times(now.inode, &times).is_err() {
             self.report.left_out("times", path);
         }

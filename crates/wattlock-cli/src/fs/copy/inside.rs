@@ -78,7 +78,12 @@ impl Side for World {
         let entry = self.entry(dir, name)?;
         let Some(status) = status(&dir.folder, &entry)? else { return Ok(None) };
         let size = self.size(dir, &entry, &status)?;
-        Ok(Some(Seen::new(&status, size)))
+        let mut seen = Seen::new(&status, size);
+        if let Some(contents) = self.contents.as_ref().filter(|_| seen.kind == FileType::RegularFile) {
+            let time = &mut seen.times.last_modification;
+            *time = contents.modified(seen.inode, *time);
+        }
+        Ok(Some(seen))
     }
 
     fn target(&mut self, dir: &Inner, name: &[u8], _link: &OwnedFd) -> Result<Vec<u8>, Error> {
@@ -180,12 +185,12 @@ impl Side for World {
     fn with_times(
         &self,
         inode: (u64, u64),
-        set: &dyn Fn() -> rustix::io::Result<()>,
+        set: &dyn Fn(bool) -> rustix::io::Result<()>,
     ) -> rustix::io::Result<()> {
         match &self.contents {
             // A checkpoint puts times back.
             Some(contents) => contents.with_times(inode, set),
-            None => set(),
+            None => set(false),
         }
     }
 }

@@ -216,8 +216,8 @@ impl Side for Outside {
     fn with_times(
         &self,
         _inode: (u64, u64),
-        set: &dyn Fn() -> rustix::io::Result<()>,
+        set: &dyn Fn(bool) -> rustix::io::Result<()>,
     ) -> rustix::io::Result<()> {
-        set()
+        set(false)
     }
 }

@@ -131,10 +131,10 @@ pub trait Side {
     fn rename(&mut self, dir: &Self::Dir, from: &[u8], to: &[u8], replace: bool) -> Result<(), Error>;
     /// Removes what is no folder.
     fn remove(&mut self, dir: &Self::Dir, name: &[u8]) -> Result<(), Error>;
-    /// Sets times of an inode.
+    /// Sets times of an inode; is told whether these have to be earlier ones ([`wattlock_fs::content::earlier`]).
     fn with_times(
         &self,
         inode: (u64, u64),
-        set: &dyn Fn() -> rustix::io::Result<()>,
+        set: &dyn Fn(bool) -> rustix::io::Result<()>,
     ) -> rustix::io::Result<()>;
 }

@@ -79,10 +79,11 @@ impl<S: Store> Shared<S> {
     ) -> Result<Option<u64>, Error> {
         let stored = file.len().map_err(|error| Error::io("mending a file", error))?;
         let (len, open_end) = self.whole(file, key, lost, stored, crypto)?;
+        let replaced = !lost.overlay.is_empty() || lost.header.is_some();
         lost.overlay.cut(self.geometry.tail(len) + 1);
         let steps = ledger::recovering(self.geometry, &lost.overlay, lost.header, stored, (len, open_end));
-        if !steps.is_empty() {
-            self.place(file, key, &steps, durable, crypto)?;
+        if !steps.is_empty() || replaced {
+            self.place(file, key, (&steps, replaced), durable, crypto)?;
         }
         let cut = open_end || lost.overlay.is_empty() && stored != self.geometry.stored_len(len);
         Ok(cut.then_some(len))
@@ -209,26 +210,33 @@ impl<S: Store> Shared<S> {
 
     /// Copies what a file has to another one that no entry is, unless it has only zeros; says which.
     fn keep_aside(&self, file: &S::File) -> Result<Option<String>, Error> {
-        let failed = |error| Error::io("keeping what a file had", error);
-        let (len, mut at) = (file.len().map_err(failed)?, 0);
-        let (mut buffer, mut aside) = (vec![0; 1 << 16], None);
-        while let Some(data) = file.next_data(at).map_err(failed)?.filter(|data| *data < len) {
-            let got = file.read_at(&mut buffer, data).map_err(failed)?;
+        let mut aside = None;
+        let copied = self.copy_aside(file, &mut aside);
+        if let (Err(_), Some((name, _))) = (&copied, &aside) {
+            self.store.remove_aside(name);
+        }
+        copied.map_err(|error| Error::io("keeping what a file had", error))?;
+        Ok(aside.map(|(name, _)| name))
+    }
+
+    fn copy_aside(&self, file: &S::File, aside: &mut Option<(String, S::File)>) -> std::io::Result<()> {
+        let (len, mut at) = (file.len()?, 0);
+        let mut buffer = vec![0; 1 << 16];
+        while let Some(data) = file.next_data(at)?.filter(|data| *data < len) {
+            let got = file.read_at(&mut buffer, data)?;
             if got == 0 {
                 break;
             }
             if buffer[..got].iter().any(|byte| *byte != 0) {
-                let aside = match &mut aside {
+                let aside = match &mut *aside {
                     Some((_, aside)) => aside,
-                    none => &none.insert(self.store.make_aside().map_err(failed)?).1,
+                    none => &none.insert(self.store.make_aside()?).1,
                 };
-                aside.write_at(&buffer[..got], data).map_err(failed)?;
+                aside.write_at(&buffer[..got], data)?;
             }
             at = data + got as u64;
         }
-        let Some((name, aside)) = aside else { return Ok(None) };
-        aside.sync().map_err(failed)?;
-        Ok(Some(name))
+        aside.as_ref().map_or(Ok(()), |(_, aside)| aside.sync())
     }
 
     /// A file without a header, made in an epoch that did not end well: nothing of it was durable. What it has is kept
