@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::agree::altered_rsa;
 use super::case::{CANARY, Case, Suite, Want};
-use super::make::{ec_key, rsa_parts, sealing, unsupported};
+use super::make::{ec_key, ml_kem_key, rsa_parts, sealing, unsupported};
 use super::subject::Way;
 use crate::error::Error;
 use crate::kat::{Expected, known_answers};
-use crate::key::{Algorithm, Curve, EcKey, Key, Material};
+use crate::key::{Algorithm, Curve, EcKey, Key, ML_KEM_768_PUBLIC, Material};
 use crate::kind::{Family, Kind, NonceLen};
 use crate::request::{DICTIONARY_MOST, OwnedRequest, Request};
 
@@ -17,6 +17,8 @@ pub(super) fn cases(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
         Family::Open => forgeries(suite, kind),
         Family::Sign if kind.info().algorithm.modulus_len().is_some() => rsa(kind),
         Family::Sign => bad_keys(suite, kind),
+        Family::Agree if kind == Kind::MlKem768Encapsulate => not_reduced(suite, kind),
+        Family::Agree if kind == Kind::MlKem768Decapsulate => bad_hashes(suite, kind),
         Family::Agree => bad_points(suite, kind).into_iter().chain(bad_keys(suite, kind)).collect(),
         Family::Derive => too_much(suite, kind),
         Family::Compress => no_room(suite, kind),
@@ -183,6 +185,41 @@ fn bad_points(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
         Case::new(format!("peer: {what}"), suite.request(kind, key.clone(), input), Want::Invalid)
     };
     bad.into_iter().map(case).collect()
+}
+
+/// Encapsulation keys with one coefficient of 3329 or more (FIPS 203 section 7.2): the first, one in the midst of each
+/// polynomial's bytes, the last.
+fn not_reduced(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
+    let good = suite.ml_kem()[ML_KEM_768_PUBLIC].to_vec();
+    let mut cases = Vec::new();
+    for at in [0, 1, 100, 255, 256, 400, 511, 512, 700, 767] {
+        for value in [3329u16, 3330, 4095] {
+            let (mut peer, byte) = (good.clone(), at / 2 * 3);
+            let [low, high] = value.to_le_bytes();
+            if at % 2 == 0 {
+                (peer[byte], peer[byte + 1]) = (low, peer[byte + 1] & 0xf0 | high);
+            } else {
+                peer[byte + 1] = peer[byte + 1] & 0x0f | low << 4;
+                peer[byte + 2] = (value >> 4) as u8;
+            }
+            let request = suite.request(kind, Arc::new(Key::none_owned()), peer);
+            cases.push(Case::new(format!("peer: coefficient {at} is {value}"), request, Want::Invalid));
+        }
+    }
+    cases
+}
+
+/// Decapsulation keys whose hash is not that of their encapsulation key (FIPS 203 section 7.3).
+fn bad_hashes(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
+    let good = suite.ml_kem();
+    let ciphertext = suite.encapsulated(&good);
+    let case = |at: usize| {
+        let mut key = good.clone();
+        key[at] ^= 1 << suite.random.below(8);
+        let request = suite.request(kind, Arc::new(ml_kem_key(&key)), ciphertext.clone());
+        Case::new(format!("key: byte {at} changed"), request, Want::Invalid)
+    };
+    [1152, 1500, 2303, 2304, 2335, 2336, 2367].into_iter().map(case).collect()
 }
 
 /// HKDF gives at most 255 hashes (RFC 5869 section 2.3).
