@@ -1,26 +1,135 @@
-use aws_lc_sys::*;
-use std::ptr::null_mut;
-fn cpu_ns()->u64{ let mut t=libc::timespec{tv_sec:0,tv_nsec:0}; unsafe{libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID,&mut t)}; t.tv_sec as u64*1_000_000_000+t.tv_nsec as u64 }
-fn per(mut f: impl FnMut())->f64{ let mut v:Vec<f64>=(0..15).map(|_|{let t=cpu_ns(); for _ in 0..400{f()} (cpu_ns()-t) as f64/400.}).collect(); v.sort_by(f64::total_cmp); v[7] }
-fn main(){ unsafe{
- let nid=NID_MLKEM768;
- let ctx=EVP_PKEY_CTX_new_id(EVP_PKEY_KEM, null_mut());
- assert_eq!(EVP_PKEY_CTX_kem_set_params(ctx,nid),1); assert_eq!(EVP_PKEY_keygen_init(ctx),1);
- let mut key=null_mut(); let (mut seed,mut sl)=([7u8;64],64usize);
- assert_eq!(EVP_PKEY_keygen_deterministic(ctx,&mut key,seed.as_ptr(),&mut sl),1);
- let mut pk=[0u8;1184]; let mut l=1184; assert_eq!(EVP_PKEY_get_raw_public_key(key,pk.as_mut_ptr(),&mut l),1);
- let mut sk=[0u8;2400]; let mut l=2400; assert_eq!(EVP_PKEY_get_raw_private_key(key,sk.as_mut_ptr(),&mut l),1);
- let (mut ct,mut ss)=([0u8;1088],[0u8;32]);
- let m=[9u8;32];
- let enc=|ct:&mut [u8;1088],ss:&mut [u8;32], k:*mut EVP_PKEY|{ let c=EVP_PKEY_CTX_new(k,null_mut()); let (mut a,mut b,mut s)=(1088,32,32);
-   assert_eq!(EVP_PKEY_encapsulate_deterministic(c,ct.as_mut_ptr(),&mut a,ss.as_mut_ptr(),&mut b,m.as_ptr(),&mut s),1); EVP_PKEY_CTX_free(c);};
- println!("encaps with key object {:.0} ns", per(||enc(&mut ct,&mut ss,key)));
- println!("encaps with raw key {:.0} ns", per(||{let k=EVP_PKEY_kem_new_raw_public_key(nid,pk.as_ptr(),1184); enc(&mut ct,&mut ss,k); EVP_PKEY_free(k);}));
- let c=EVP_PKEY_CTX_new(key,null_mut());
- println!("encaps bare {:.0} ns", per(||{let (mut a,mut b,mut s)=(1088,32,32);
-   assert_eq!(EVP_PKEY_encapsulate_deterministic(c,ct.as_mut_ptr(),&mut a,ss.as_mut_ptr(),&mut b,m.as_ptr(),&mut s),1);}));
- println!("decaps bare {:.0} ns", per(||{let mut b=32; assert_eq!(EVP_PKEY_decapsulate(c,ss.as_mut_ptr(),&mut b,ct.as_ptr(),1088),1);}));
- println!("keygen {:.0} ns", per(||{seed[0]^=1; let mut k=null_mut(); assert_eq!(EVP_PKEY_keygen_deterministic(ctx,&mut k,seed.as_ptr(),&mut sl),1);EVP_PKEY_free(k);}));
- let mut st=[1u8;1184]; let mut o=[0u8;64]; let mut ol=0;
- println!("sha3-256 of 1184 {:.0} ns", per(||{EVP_Digest(st.as_ptr().cast(),1184,o.as_mut_ptr(),&mut ol,EVP_sha3_256(),null_mut()); st[0]=o[0];}));
-}}
+//! ML-KEM-768, SHA-3 and SHAKE in lanes and by AWS-LC (`instruction`), in turn, in processor time.
+//!
+//! `cargo run --release -p wattlock-cpu --example lanes_kem [ROUNDS]`
+//!
+//! A round is 20 ms of each side. Printed are medians of microseconds a request, and the median of the rounds' ratios with its
+//! quartiles. AWS-LC does one request after the other, each from the bytes of its key, as a handshake has them. The lanes
+//! are those of AVX-512, if the CPU has any, then those of AVX2.
+
+use wattlock_core::{Data, Engine, Item, Key, Kind, ML_KEM_768_PUBLIC, Request};
+use wattlock_cpu::detect::Cpu;
+use wattlock_cpu::instruction::Instruction;
+use wattlock_cpu::lanes::{Isa, Lanes};
+
+/// Requests in a call.
+const BATCHES: [usize; 5] = [1, 2, 4, 8, 16];
+
+fn main() {
+    let rounds = std::env::args().nth(1).and_then(|word| word.parse().ok()).unwrap_or(15usize).max(1);
+    let cpu = Cpu::detect();
+    let Some(isa) = Isa::best(&cpu) else {
+        println!("no lanes on this CPU");
+        return;
+    };
+    let narrow = Cpu { avx512: None, vaes512: None, ..cpu };
+    let library = Instruction::new();
+    for cpu in [Some(cpu).filter(|cpu| cpu.avx512.is_some()), Some(narrow)].into_iter().flatten() {
+        let lanes = Lanes::with(isa, cpu);
+        println!("{}; medians of {rounds} rounds, us a request", lanes.description().detail);
+        println!("{:26} {:>5} {:>8} {:>8} {:>6}  quartiles", "", "batch", "lanes", "AWS-LC", "ratio");
+        for kind in [
+            Kind::MlKem768Generate,
+            Kind::MlKem768Encapsulate,
+            Kind::MlKem768Decapsulate,
+            Kind::Sha3_256,
+            Kind::Shake256,
+        ] {
+            if lanes.description().inline.contains(kind) {
+                BATCHES.iter().for_each(|batch| compare(&lanes, &library, kind, *batch, rounds));
+            }
+        }
+    }
+}
+
+/// The parts of a request.
+struct Parts {
+    key: Option<Vec<u8>>,
+    nonce: Vec<u8>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+fn parts(library: &Instruction, kind: Kind, number: usize) -> Parts {
+    let bytes = |len: usize| (0..len).map(|at| (at * 7 + number * 31 + 1) as u8).collect::<Vec<u8>>();
+    let run = |kind, nonce: &[u8], input: &[u8], room: usize| {
+        let mut output = vec![0; room];
+        let data = Data::Apart { from: input, to: &mut output };
+        let mut request = Request { nonce, ..Request::new(kind, Key::none(), data) };
+        library.execute(&mut request).expect("AWS-LC does it");
+        output
+    };
+    let (key, input) = match kind {
+        Kind::MlKem768Generate => (None, Vec::new()),
+        Kind::MlKem768Encapsulate => {
+            (None, run(Kind::MlKem768Generate, &bytes(64), &[], 2400)[ML_KEM_768_PUBLIC].to_vec())
+        }
+        Kind::MlKem768Decapsulate => {
+            let key = run(Kind::MlKem768Generate, &bytes(64), &[], 2400);
+            let public = &key[ML_KEM_768_PUBLIC];
+            let ciphertext = run(Kind::MlKem768Encapsulate, &bytes(32), public, 1120)[..1088].to_vec();
+            (Some(key), ciphertext)
+        }
+        _ => (None, bytes(1184)),
+    };
+    let nonce = match kind {
+        Kind::MlKem768Generate => bytes(64),
+        Kind::MlKem768Encapsulate => bytes(32),
+        _ => Vec::new(),
+    };
+    Parts { key, nonce, input, output: vec![0; kind.info().output.unwrap_or(128)] }
+}
+
+fn compare(lanes: &Lanes, library: &Instruction, kind: Kind, batch: usize, rounds: usize) {
+    let mut work: Vec<Parts> = (0..batch).map(|number| parts(library, kind, number)).collect();
+    let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    time(lanes, kind, &mut work, 2_000_000);
+    for _ in 0..rounds {
+        ours.push(time(lanes, kind, &mut work, 20_000_000));
+        theirs.push(time(library, kind, &mut work, 20_000_000));
+        ratios.extend(theirs.last().zip(ours.last()).map(|(theirs, ours)| theirs / ours));
+    }
+    let [low, ratio, high] = [0.25, 0.5, 0.75].map(|part| quantile(&mut ratios, part));
+    let (ours, theirs) = (quantile(&mut ours, 0.5), quantile(&mut theirs, 0.5));
+    println!("{:26} {batch:>5} {ours:>8.2} {theirs:>8.2} {ratio:>6.2}  {low:.2} to {high:.2}", kind.name());
+}
+
+/// Microseconds of processor time that a request takes. A key object is new with each call, as a handshake's is.
+fn time(engine: &dyn Engine, kind: Kind, work: &mut [Parts], spell_ns: u64) -> f64 {
+    let (start, mut calls) = (processor_ns(), 0);
+    loop {
+        let keys: Vec<Option<Key>> = work
+            .iter()
+            .map(|parts| parts.key.as_ref().map(|key| Key::ml_kem_768(key).expect("the suite's length")))
+            .collect();
+        let mut items: Vec<Item<'_>> = work
+            .iter_mut()
+            .zip(&keys)
+            .map(|(Parts { nonce, input, output, .. }, key)| {
+                let data = Data::Apart { from: input, to: output };
+                let key = key.as_ref().unwrap_or(Key::none());
+                Item::new(Request { nonce, ..Request::new(kind, key, data) })
+            })
+            .collect();
+        engine.execute_all(&mut items);
+        assert!(items.iter().all(|item| item.result.is_ok()), "{}", kind.name());
+        calls += 1;
+        let spent = processor_ns() - start;
+        if spent >= spell_ns {
+            return spent as f64 / 1e3 / (calls * work.len()) as f64;
+        }
+    }
+}
+
+fn quantile(numbers: &mut [f64], part: f64) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[((numbers.len() - 1) as f64 * part).round() as usize]
+}
+
+/// Processor time of this thread.
+#[allow(unsafe_code, reason = "the clock")]
+fn processor_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes the structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

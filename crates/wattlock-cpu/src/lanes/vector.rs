@@ -115,6 +115,9 @@ pub use fma::Fma;
 pub(in crate::lanes) mod fma;
 
 #[cfg(target_arch = "x86_64")]
+pub mod shorts;
+
+#[cfg(target_arch = "x86_64")]
 mod ifma {
     use super::{LANES, Vector};
     use core::arch::x86_64::*;
@@ -303,6 +306,24 @@ pub mod model {
         #[cfg(test)]
         pub fn secret(numbers: &[u64; LANES]) -> Model {
             Model { numbers: *numbers, poisoned: true }
+        }
+
+        /// The numbers, for operations on parts of them, whose result is [`Model::joined`] again.
+        #[cfg(test)]
+        pub fn numbers(&self) -> [u64; LANES] {
+            self.numbers
+        }
+
+        /// Other numbers, as secret as these.
+        #[cfg(test)]
+        pub fn with(self, numbers: [u64; LANES]) -> Model {
+            Model { numbers, ..self }
+        }
+
+        /// Numbers that were computed from all of these.
+        #[cfg(test)]
+        pub fn joined(from: &[Model], numbers: [u64; LANES]) -> Model {
+            Model { numbers, poisoned: from.iter().any(|one| one.poisoned) }
         }
 
         /// The numbers, secret or not: where a test says that a result is meant to be public.

@@ -11,6 +11,7 @@ mod instruction_keys;
 mod instruction_memory;
 mod lanes_bulk;
 mod lanes_conform;
+mod lanes_kem;
 mod lanes_openssl;
 mod lanes_rsa;
 mod lanes_x25519;

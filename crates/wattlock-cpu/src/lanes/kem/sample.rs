@@ -1,0 +1,249 @@
+//! What hashing gives ML-KEM, eight states at a time (FIPS 203 section 4.1): digests, noise and the public matrix.
+//!
+//! A state has a lane. Lanes are filled with jobs of any of the batch's requests, so that few requests leave few idle: a
+//! request alone has nine polynomials of the matrix to sample.
+//!
+//! The matrix is the one thing here that decides how long something takes. It is public: so is the seed that it is made of.
+
+use super::LANES;
+use crate::lanes::keccak::{State, WORDS};
+use crate::lanes::vector::shorts::{BYTES, Poly, SHORTS, Shorts};
+
+/// The last bit of padding, at the end of a block.
+const LAST: u64 = 1 << 63;
+
+/// 32 bytes of each lane, as words.
+pub type Four<V> = [V; 4];
+
+/// Blocks of SHA3-256 and SHAKE256.
+const BLOCK: usize = 136;
+
+/// An encapsulation key with its padding, or a ciphertext behind 32 bytes with its own: both nine blocks.
+pub const MESSAGE: usize = 9 * BLOCK;
+
+/// Bytes of a lane's message, so that whole vectors can be read.
+pub type Message = [u8; MESSAGE + BYTES];
+
+/// Secret bytes of each lane, 32 from each.
+#[inline(always)]
+pub fn columns<V: Shorts>(rows: &[[u8; 32]; LANES]) -> Four<V> {
+    let mut vectors = [V::splat(0); 8];
+    for (vector, row) in vectors.iter_mut().zip(rows) {
+        let mut bytes = [0; BYTES];
+        bytes[..32].copy_from_slice(row);
+        *vector = V::secret(&bytes);
+    }
+    let [a, b, c, d, ..] = V::transpose(&vectors);
+    [a, b, c, d]
+}
+
+/// The way back: each lane's 32 bytes at the beginning of a vector.
+#[inline(always)]
+pub fn rows<V: Shorts>([a, b, c, d]: &Four<V>) -> [V; 8] {
+    let zero = V::splat(0);
+    V::transpose(&[*a, *b, *c, *d, zero, zero, zero, zero])
+}
+
+#[inline(always)]
+fn state<V: Shorts>(begin: &[V]) -> State<V> {
+    let mut state = [V::splat(0); WORDS];
+    state[..begin.len()].copy_from_slice(begin);
+    state
+}
+
+/// SHA3-512 of two times 32 bytes: its two halves.
+#[inline(always)]
+pub fn g<V: Shorts>([a, b, c, d]: &Four<V>, [e, f, g, h]: &Four<V>) -> (Four<V>, Four<V>) {
+    split(state(&[*a, *b, *c, *d, *e, *f, *g, *h, V::splat(0x06 | LAST)]))
+}
+
+/// SHA3-512 of 32 bytes and the number of polynomials in a vector, 3.
+#[inline(always)]
+pub fn g_of_seed<V: Shorts>([a, b, c, d]: &Four<V>) -> (Four<V>, Four<V>) {
+    let zero = V::splat(0);
+    split(state(&[*a, *b, *c, *d, V::splat(0x06_03), zero, zero, zero, V::splat(LAST)]))
+}
+
+#[inline(always)]
+fn split<V: Shorts>(mut state: State<V>) -> (Four<V>, Four<V>) {
+    V::keccak(&mut state);
+    let [a, b, c, d, e, f, g, h, ..] = state;
+    ([a, b, c, d], [e, f, g, h])
+}
+
+/// SHA3-256, or the first 32 bytes of SHAKE256, of padded messages.
+#[inline(always)]
+pub fn digest<V: Shorts>(messages: &[Message; LANES]) -> Four<V> {
+    let mut state = [V::splat(0); WORDS];
+    for at in (0..MESSAGE).step_by(BLOCK) {
+        for first in [0, 8, 16] {
+            let mut words = [V::splat(0); 8];
+            for (row, message) in words.iter_mut().zip(messages) {
+                if let Some(bytes) = message[at + 8 * first..].first_chunk() {
+                    *row = V::secret(bytes);
+                }
+            }
+            let columns = V::transpose(&words);
+            for (word, column) in state[first..17.min(first + 8)].iter_mut().zip(columns) {
+                *word = word.xor(column);
+            }
+        }
+        V::keccak(&mut state);
+    }
+    [state[0], state[1], state[2], state[3]]
+}
+
+/// Puts padding behind a message's `len` bytes: of SHA-3 with a first byte of 6, of SHAKE with 0x1f.
+pub fn pad(message: &mut Message, len: usize, first: u8) {
+    message[len..].fill(0);
+    message[len] = first;
+    message[MESSAGE - 1] |= 0x80;
+}
+
+/// Sixteen words of each state as two vectors of each lane.
+#[inline(always)]
+fn squeezed<V: Shorts>(state: &State<V>) -> [[V; 8]; 2] {
+    let eight = |at: usize| {
+        let mut words = [V::splat(0); 8];
+        words.copy_from_slice(&state[at..at + 8]);
+        V::transpose(&words)
+    };
+    [eight(0), eight(8)]
+}
+
+/// Random bits for noise (FIPS 203 section 4.1, PRF with eta 2): of each job, whose seed and which number. `take` gets each.
+#[inline(always)]
+pub fn noise<V: Shorts>(
+    seeds: &Four<V>,
+    jobs: usize,
+    job: impl Fn(usize) -> (usize, u8),
+    mut take: impl FnMut(usize, &[V; 2]),
+) {
+    for from in (0..jobs).step_by(LANES) {
+        let (lanes, fifth) = lanes(from, jobs, |at| {
+            let (lane, number) = job(at);
+            (lane, u64::from(number) | 0x1f << 8)
+        });
+        let mut state = arranged(seeds, &lanes, &fifth);
+        state[16] = V::splat(LAST);
+        V::keccak(&mut state);
+        let [first, second] = squeezed(&state);
+        for lane in 0..LANES.min(jobs - from) {
+            take(from + lane, &[first[lane], second[lane]]);
+        }
+    }
+}
+
+/// The next eight jobs: whose seed, and the word behind it. What is beyond the last repeats it.
+#[inline(always)]
+fn lanes(
+    from: usize,
+    jobs: usize,
+    job: impl Fn(usize) -> (usize, u64),
+) -> ([usize; LANES], [u8; BYTES]) {
+    let (mut lanes, mut fifth) = ([0; LANES], [0; BYTES]);
+    for (at, word) in fifth.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let (lane, number) = job((from + at).min(jobs - 1));
+        (lanes[at], *word) = (lane, number.to_le_bytes());
+    }
+    (lanes, fifth)
+}
+
+#[inline(always)]
+fn arranged<V: Shorts>(seeds: &Four<V>, lanes: &[usize; LANES], fifth: &[u8; BYTES]) -> State<V> {
+    let [a, b, c, d] = seeds;
+    state(&[a.arrange(lanes), b.arrange(lanes), c.arrange(lanes), d.arrange(lanes), V::public(fifth)])
+}
+
+/// Bytes of a block of SHAKE128, and how many blocks nearly always suffice for a polynomial: of 336 numbers 81 in 100 are
+/// taken.
+const RATE: usize = 168;
+const BLOCKS: usize = 3;
+
+/// Eight polynomials on their way from public bytes.
+pub struct Samples {
+    bytes: [[u8; RATE * BLOCKS + BYTES]; LANES],
+    numbers: [[i16; 256 + SHORTS]; LANES],
+}
+
+impl Samples {
+    pub fn new() -> Samples {
+        Samples {
+            bytes: [[0; RATE * BLOCKS + BYTES]; LANES],
+            numbers: [[0; 256 + SHORTS]; LANES],
+        }
+    }
+}
+
+/// Polynomials of public matrices (FIPS 203 algorithm 7): of each job, whose seed, and the two bytes behind it. `take` gets
+/// each, coefficients below q.
+#[inline(always)]
+pub fn matrix<V: Shorts>(
+    samples: &mut Samples,
+    seeds: &Four<V>,
+    jobs: usize,
+    job: impl Fn(usize) -> (usize, [u8; 2]),
+    mut take: impl FnMut(usize, &Poly<V>),
+) {
+    for from in (0..jobs).step_by(LANES) {
+        let (lanes, fifth) = lanes(from, jobs, |at| {
+            let (lane, [a, b]) = job(at);
+            (lane, u64::from(a) | u64::from(b) << 8 | 0x1f << 16)
+        });
+        let mut state = arranged(seeds, &lanes, &fifth);
+        state[20] = V::splat(LAST);
+        let (mut counts, mut blocks) = ([0; LANES], BLOCKS);
+        while counts.iter().any(|count| *count < 256) {
+            for block in 0..blocks {
+                V::keccak(&mut state);
+                squeeze(&state, &mut samples.bytes, RATE * block);
+            }
+            for (lane, count) in counts.iter_mut().enumerate() {
+                let bytes = &samples.bytes[lane];
+                *count = accepted::<V>(bytes, RATE * blocks, &mut samples.numbers[lane], *count);
+            }
+            blocks = 1;
+        }
+        for lane in 0..LANES.min(jobs - from) {
+            take(from + lane, &poly(&samples.numbers[lane]));
+        }
+    }
+}
+
+/// [`Shorts::accept`] of so many bytes. It reads eight more: the copy of the last block is not exact there.
+#[inline(always)]
+fn accepted<V: Shorts>(
+    bytes: &[u8; RATE * BLOCKS + BYTES],
+    len: usize,
+    numbers: &mut [i16; 256 + SHORTS],
+    count: usize,
+) -> usize {
+    V::accept(&bytes[..len + 8], numbers, count)
+}
+
+/// 21 words of each state to each lane's bytes from `at` on.
+#[inline(always)]
+fn squeeze<V: Shorts>(
+    state: &State<V>,
+    bytes: &mut [[u8; RATE * BLOCKS + BYTES]; LANES],
+    at: usize,
+) {
+    for first in [0, 8, 16] {
+        let mut words = [V::splat(0); 8];
+        let len = 8.min(21 - first);
+        words[..len].copy_from_slice(&state[first..first + len]);
+        let rows = V::transpose(&words);
+        for (row, bytes) in rows.iter().zip(bytes.iter_mut()) {
+            bytes[at + 8 * first..][..BYTES].copy_from_slice(&row.reveal());
+        }
+    }
+}
+
+#[inline(always)]
+fn poly<V: Shorts>(numbers: &[i16; 256 + SHORTS]) -> Poly<V> {
+    let mut out = [V::splat(0); 8];
+    for (vector, numbers) in out.iter_mut().zip(numbers.as_chunks::<SHORTS>().0) {
+        *vector = V::row(numbers);
+    }
+    out
+}
