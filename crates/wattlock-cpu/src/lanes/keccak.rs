@@ -45,24 +45,29 @@ macro_rules! row {
     }};
 }
 
+/// The sum of a column.
+#[inline(always)]
+fn sum<V: Words>(a: &State<V>, x: usize) -> V {
+    a[x].xor(a[x + 5]).xor(a[x + 10]).xor(a[x + 15].xor(a[x + 20]))
+}
+
+/// What theta (FIPS 202 section 3.2.1) adds to a column.
+#[inline(always)]
+fn theta<V: Words>(c: &[V; 5], x: usize) -> V {
+    c[(x + 4) % 5].xor(c[(x + 1) % 5].ror::<63>())
+}
+
 #[inline(always)]
 fn round<V: Words>(a: &State<V>, constant: u64) -> State<V> {
-    let sum = |x: usize| a[x].xor(a[x + 5]).xor(a[x + 10]).xor(a[x + 15].xor(a[x + 20]));
-    let c = [sum(0), sum(1), sum(2), sum(3), sum(4)];
-    let theta = |x: usize| c[(x + 4) % 5].xor(c[(x + 1) % 5].ror::<63>());
-    let d = [theta(0), theta(1), theta(2), theta(3), theta(4)];
-    let mut first = row!(a d: 0 of 0 by 0 6 of 1 by 44 12 of 2 by 43 18 of 3 by 21 24 of 4 by 14);
-    first[0] = first[0].xor(V::splat(constant));
-    let rows = [
-        first,
-        row!(a d: 3 of 3 by 28 9 of 4 by 20 10 of 0 by 3 16 of 1 by 45 22 of 2 by 61),
-        row!(a d: 1 of 1 by 1 7 of 2 by 6 13 of 3 by 25 19 of 4 by 8 20 of 0 by 18),
-        row!(a d: 4 of 4 by 27 5 of 0 by 36 11 of 1 by 10 17 of 2 by 15 23 of 3 by 56),
-        row!(a d: 2 of 2 by 62 8 of 3 by 55 14 of 4 by 39 15 of 0 by 41 21 of 1 by 2),
-    ];
-    let mut out = *a;
-    out.copy_from_slice(rows.as_flattened());
-    out
+    let c = [sum(a, 0), sum(a, 1), sum(a, 2), sum(a, 3), sum(a, 4)];
+    let d = [theta(&c, 0), theta(&c, 1), theta(&c, 2), theta(&c, 3), theta(&c, 4)];
+    let [a0, a1, a2, a3, a4] = row!(a d: 0 of 0 by 0 6 of 1 by 44 12 of 2 by 43 18 of 3 by 21 24 of 4 by 14);
+    let [b0, b1, b2, b3, b4] = row!(a d: 3 of 3 by 28 9 of 4 by 20 10 of 0 by 3 16 of 1 by 45 22 of 2 by 61);
+    let [c0, c1, c2, c3, c4] = row!(a d: 1 of 1 by 1 7 of 2 by 6 13 of 3 by 25 19 of 4 by 8 20 of 0 by 18);
+    let [d0, d1, d2, d3, d4] = row!(a d: 4 of 4 by 27 5 of 0 by 36 11 of 1 by 10 17 of 2 by 15 23 of 3 by 56);
+    let [e0, e1, e2, e3, e4] = row!(a d: 2 of 2 by 62 8 of 3 by 55 14 of 4 by 39 15 of 0 by 41 21 of 1 by 2);
+    let a0 = a0.xor(V::splat(constant));
+    [a0, a1, a2, a3, a4, b0, b1, b2, b3, b4, c0, c1, c2, c3, c4, d0, d1, d2, d3, d4, e0, e1, e2, e3, e4]
 }
 
 /// The permutation.

@@ -175,7 +175,11 @@ impl Engine for Lanes {
     }
 
     fn width(&self, kind: Kind) -> u16 {
-        let public_keys = self.isa.pass_of(kind).map(|_| WIDTH as u16).or_else(|| self.kem_of(kind).map(|_| kem::LANES as u16));
+        let public_keys = self
+            .isa
+            .pass_of(kind)
+            .map(|_| WIDTH as u16)
+            .or_else(|| self.kem_of(kind).map(|_| kem::LANES as u16));
         public_keys.or_else(|| self.bulk.width(kind)).unwrap_or(1)
     }
 

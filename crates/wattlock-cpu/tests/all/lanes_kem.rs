@@ -52,13 +52,18 @@ fn made(engine: &dyn Engine, random: &Random, count: usize) -> Made {
         outputs(engine, Kind::MlKem768Generate, &seeds).into_iter().map(Result::unwrap).collect();
     let to_peers: Vec<_> =
         keys.iter().map(|key| (None, random.bytes(32), key[ML_KEM_768_PUBLIC].to_vec())).collect();
-    let answers = outputs(engine, Kind::MlKem768Encapsulate, &to_peers).into_iter().map(Result::unwrap).collect();
+    let answers =
+        outputs(engine, Kind::MlKem768Encapsulate, &to_peers).into_iter().map(Result::unwrap).collect();
     Made { seeds, keys, to_peers, answers }
 }
 
 fn to_open(made: &Made) -> Vec<(Option<Key>, Vec<u8>, Vec<u8>)> {
     let key = |key: &Vec<u8>| Some(Key::ml_kem_768(key).unwrap());
-    made.keys.iter().zip(&made.answers).map(|(k, answer)| (key(k), Vec::new(), answer[..1088].to_vec())).collect()
+    made.keys
+        .iter()
+        .zip(&made.answers)
+        .map(|(k, answer)| (key(k), Vec::new(), answer[..1088].to_vec()))
+        .collect()
 }
 
 #[test]

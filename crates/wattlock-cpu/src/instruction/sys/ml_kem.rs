@@ -36,7 +36,12 @@ pub(in super::super) fn generate(seed: &[u8], out: &mut [u8]) -> Result<(), Erro
             let context = Owned::new(raw::EVP_PKEY_CTX_new_id(raw::EVP_PKEY_KEM, ptr::null_mut()))?;
             done(raw::EVP_PKEY_CTX_kem_set_params(context.get_mut(), raw::NID_MLKEM768))?;
             done(raw::EVP_PKEY_keygen_init(context.get_mut()))?;
-            done(raw::EVP_PKEY_keygen_deterministic(context.get_mut(), &raw mut key, seed.as_ptr(), &raw mut len))?;
+            done(raw::EVP_PKEY_keygen_deterministic(
+                context.get_mut(),
+                &raw mut key,
+                seed.as_ptr(),
+                &raw mut len,
+            ))?;
             let key = Owned::new(key)?;
             done(raw::EVP_PKEY_get_raw_private_key(key.get(), out.as_mut_ptr(), &raw mut room))?;
         }

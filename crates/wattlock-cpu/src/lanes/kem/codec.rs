@@ -3,7 +3,7 @@
 //! A piece of 16 bytes holds eight coefficients, which its own bits of the encoding fill: 12, 10, 4 or 1 byte. The pieces of
 //! a vector are loaded and stored one by one.
 
-use super::ntt::{Q, canonical};
+use super::ntt::Q;
 use crate::lanes::vector::shorts::{Poly, Row, SHORTS, Shorts};
 
 /// Bytes of a polynomial of 12, 10 and 4 bits a coefficient.
@@ -157,8 +157,7 @@ fn half<V: Shorts>(bits: V) -> [V; 4] {
     let (even, odd) = (nibbles.and(low), nibbles.shr::<4>().and(low));
     let (zero, three) = (V::splat(0), V::splat16(3));
     let (front, rear) = (even.low8(odd), even.high8(odd));
-    let [a, b, c, d] =
-        V::pieces([front.low8(zero), front.high8(zero), rear.low8(zero), rear.high8(zero)]);
+    let [a, b, c, d] = V::pieces([front.low8(zero), front.high8(zero), rear.low8(zero), rear.high8(zero)]);
     [a.sub16(three), b.sub16(three), c.sub16(three), d.sub16(three)]
 }
 
@@ -170,10 +169,4 @@ pub fn is_reduced<V: Shorts>(bytes: &[u8]) -> bool {
         above = above.or(V::splat16(Q - 1).sub16(decode12::<V, Public>(bytes, at)));
     }
     above.and(V::splat16(i16::MIN)).reveal().iter().all(|byte| *byte == 0)
-}
-
-/// Every coefficient from 0 to q - 1.
-#[inline(always)]
-pub fn canonical_poly<V: Shorts>(poly: &mut Poly<V>) {
-    super::ntt::each(poly, canonical);
 }

@@ -131,6 +131,12 @@ pub fn canonical<V: Shorts>(x: V) -> V {
     x.add16(x.sar16::<15>().and(q))
 }
 
+/// Times 2^32 / 128 modulo q, below q.
+#[inline(always)]
+fn finished<V: Shorts>(x: V) -> V {
+    times(x, 1441)
+}
+
 /// One butterfly of Cooley and Tukey.
 #[inline(always)]
 fn forward<V: Shorts>(a: V, b: V, by: V, by_low: V) -> (V, V) {
@@ -143,6 +149,16 @@ fn forward<V: Shorts>(a: V, b: V, by: V, by_low: V) -> (V, V) {
 fn back<V: Shorts>(a: V, b: V, by: V, by_low: V) -> (V, V) {
     (a.add16(b), montgomery(b.sub16(a), by, by_low))
 }
+
+/// A function of each vector. (What takes closures is not always inlined, and then lacks the entry's instructions.)
+macro_rules! each {
+    ($poly:expr, $function:expr) => {
+        for x in $poly.iter_mut() {
+            *x = $function(*x);
+        }
+    };
+}
+pub(super) use each;
 
 /// A layer between vectors `apart` vectors from each other.
 macro_rules! between {
@@ -187,7 +203,7 @@ pub fn ntt<V: Shorts>(poly: &mut Poly<V>) {
     exchanged::<V, 2>(&mut p);
     within!(p forward FORWARD[3]);
     // Each layer added q at most.
-    each(&mut p, barrett);
+    each!(p, barrett);
     exchanged::<V, 2>(&mut p);
     exchanged::<V, 4>(&mut p);
     exchanged::<V, 8>(&mut p);
@@ -211,15 +227,14 @@ pub fn inverse<V: Shorts>(poly: &mut Poly<V>) {
     exchanged::<V, 4>(&mut p);
     within!(p back BACK[1]);
     exchanged::<V, 8>(&mut p);
-    each(&mut p, barrett);
+    each!(p, barrett);
     within!(p back BACK[0]);
     exchanged::<V, 16>(&mut p);
     between!(p back, 0 1 by 7, 2 3 by 6, 4 5 by 5, 6 7 by 4);
     between!(p back, 0 2 by 3, 1 3 by 3, 4 6 by 2, 5 7 by 2);
-    each(&mut p, barrett);
+    each!(p, barrett);
     between!(p back, 0 4 by 1, 1 5 by 1, 2 6 by 1, 3 7 by 1);
-    // 2^32 / 128 modulo q.
-    each(&mut p, |x| times(x, 1441));
+    each!(p, finished);
     *poly = p;
 }
 
@@ -228,18 +243,6 @@ pub fn inverse<V: Shorts>(poly: &mut Poly<V>) {
 pub fn lifted<V: Shorts>(x: V) -> V {
     // 2^32 modulo q.
     times(x, 1353)
-}
-
-#[inline(always)]
-pub fn each<V: Shorts>(poly: &mut Poly<V>, f: impl Fn(V) -> V) {
-    poly[0] = f(poly[0]);
-    poly[1] = f(poly[1]);
-    poly[2] = f(poly[2]);
-    poly[3] = f(poly[3]);
-    poly[4] = f(poly[4]);
-    poly[5] = f(poly[5]);
-    poly[6] = f(poly[6]);
-    poly[7] = f(poly[7]);
 }
 
 /// A transform that others are multiplied by: as it is, and with its upper parts times the roots.
@@ -258,6 +261,12 @@ impl<V: Shorts> Operand<V> {
             *x = montgomery(*x, V::row(by), V::row(low));
         }
         Operand { plain: *poly, rooted }
+    }
+
+    /// The transform.
+    #[inline(always)]
+    pub fn plain(&self) -> &Poly<V> {
+        &self.plain
     }
 
     /// Of nothing.
@@ -291,13 +300,17 @@ impl<V: Shorts> Sum<V> {
     /// The sum divided by 2^16, below q: of at most three products, which are below 2^15 q together.
     #[inline(always)]
     pub fn reduced(&self) -> Poly<V> {
-        let (modulus, inverse) = (V::splat(0x1_0000_0001 * (-Q as u16 as u64)), V::splat16(Q_INVERSE));
-        // The lower half of each word becomes 0, the upper one is the result.
-        let divided = |x: V| x.add32(x.mul_lo16(inverse).pair_sums(modulus));
         let mut out = self.lower;
-        for (at, x) in out.iter_mut().enumerate() {
-            *x = divided(*x).shr32::<16>().or(divided(self.upper[at]));
+        for (x, upper) in out.iter_mut().zip(&self.upper) {
+            *x = divided(*x).shr32::<16>().or(divided(*upper));
         }
         out
     }
+}
+
+/// Words of 32 bits divided by 2^16 modulo q: the result is the upper half, the lower one is 0.
+#[inline(always)]
+fn divided<V: Shorts>(x: V) -> V {
+    let (modulus, inverse) = (V::splat(0x1_0000_0001 * (-Q as u16 as u64)), V::splat16(Q_INVERSE));
+    x.add32(x.mul_lo16(inverse).pair_sums(modulus))
 }

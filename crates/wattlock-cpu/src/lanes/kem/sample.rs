@@ -26,15 +26,40 @@ pub type Message = [u8; MESSAGE + BYTES];
 
 /// Secret bytes of each lane, 32 from each.
 #[inline(always)]
-pub fn columns<V: Shorts>(rows: &[[u8; 32]; LANES]) -> Four<V> {
+pub fn columns<V: Shorts>(rows: &[&[u8]; LANES]) -> Four<V> {
     let mut vectors = [V::splat(0); 8];
     for (vector, row) in vectors.iter_mut().zip(rows) {
-        let mut bytes = [0; BYTES];
-        bytes[..32].copy_from_slice(row);
-        *vector = V::secret(&bytes);
+        *vector = V::secret(&beginning(row));
     }
     let [a, b, c, d, ..] = V::transpose(&vectors);
     [a, b, c, d]
+}
+
+/// The same of bytes that anybody knows.
+#[inline(always)]
+pub fn public_columns<V: Shorts>(rows: &[&[u8]; LANES]) -> Four<V> {
+    let mut vectors = [V::splat(0); 8];
+    for (vector, row) in vectors.iter_mut().zip(rows) {
+        *vector = V::public(&beginning(row));
+    }
+    let [a, b, c, d, ..] = V::transpose(&vectors);
+    [a, b, c, d]
+}
+
+/// 32 bytes, if there are as many, and zeros.
+#[inline(always)]
+fn beginning(row: &[u8]) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    copy::<32>(&mut bytes, row);
+    bytes
+}
+
+/// Copies `N` bytes, if there are as many on both sides.
+#[inline(always)]
+pub fn copy<const N: usize>(to: &mut [u8], from: &[u8]) {
+    if let (Some(to), Some(from)) = (to.first_chunk_mut::<N>(), from.first_chunk::<N>()) {
+        *to = *from;
+    }
 }
 
 /// The way back: each lane's 32 bytes at the beginning of a vector.
@@ -45,23 +70,25 @@ pub fn rows<V: Shorts>([a, b, c, d]: &Four<V>) -> [V; 8] {
 }
 
 #[inline(always)]
-fn state<V: Shorts>(begin: &[V]) -> State<V> {
+fn state<V: Shorts, const N: usize>(begin: [V; N]) -> State<V> {
     let mut state = [V::splat(0); WORDS];
-    state[..begin.len()].copy_from_slice(begin);
+    for (word, begin) in state.iter_mut().zip(begin) {
+        *word = begin;
+    }
     state
 }
 
 /// SHA3-512 of two times 32 bytes: its two halves.
 #[inline(always)]
 pub fn g<V: Shorts>([a, b, c, d]: &Four<V>, [e, f, g, h]: &Four<V>) -> (Four<V>, Four<V>) {
-    split(state(&[*a, *b, *c, *d, *e, *f, *g, *h, V::splat(0x06 | LAST)]))
+    split(state([*a, *b, *c, *d, *e, *f, *g, *h, V::splat(0x06 | LAST)]))
 }
 
 /// SHA3-512 of 32 bytes and the number of polynomials in a vector, 3.
 #[inline(always)]
 pub fn g_of_seed<V: Shorts>([a, b, c, d]: &Four<V>) -> (Four<V>, Four<V>) {
     let zero = V::splat(0);
-    split(state(&[*a, *b, *c, *d, V::splat(0x06_03), zero, zero, zero, V::splat(LAST)]))
+    split(state([*a, *b, *c, *d, V::splat(0x06_03), zero, zero, zero, V::splat(LAST)]))
 }
 
 #[inline(always)]
@@ -100,59 +127,47 @@ pub fn pad(message: &mut Message, len: usize, first: u8) {
     message[MESSAGE - 1] |= 0x80;
 }
 
-/// Sixteen words of each state as two vectors of each lane.
+/// `len` words of each state, at most eight, as the beginning of a vector of each lane.
 #[inline(always)]
-fn squeezed<V: Shorts>(state: &State<V>) -> [[V; 8]; 2] {
-    let eight = |at: usize| {
-        let mut words = [V::splat(0); 8];
-        words.copy_from_slice(&state[at..at + 8]);
-        V::transpose(&words)
-    };
-    [eight(0), eight(8)]
+fn squeezed<V: Shorts>(state: &State<V>, at: usize, len: usize) -> [V; 8] {
+    let mut words = [V::splat(0); 8];
+    for (word, from) in words.iter_mut().zip(&state[at..at + len]) {
+        *word = *from;
+    }
+    V::transpose(&words)
 }
 
-/// Random bits for noise (FIPS 203 section 4.1, PRF with eta 2): of each job, whose seed and which number. `take` gets each.
+/// Random bits for noise (FIPS 203 section 4.1, PRF with eta 2), numbers 0 to `of - 1` for each of `count` seeds.
 #[inline(always)]
-pub fn noise<V: Shorts>(
+pub fn noise<V: Shorts, const N: usize>(
     seeds: &Four<V>,
-    jobs: usize,
-    job: impl Fn(usize) -> (usize, u8),
-    mut take: impl FnMut(usize, &[V; 2]),
+    count: usize,
+    of: usize,
+    random: &mut [[[V; 2]; N]; LANES],
 ) {
+    let jobs = count * of;
     for from in (0..jobs).step_by(LANES) {
-        let (lanes, fifth) = lanes(from, jobs, |at| {
-            let (lane, number) = job(at);
-            (lane, u64::from(number) | 0x1f << 8)
-        });
+        let (mut lanes, mut fifth) = ([0; LANES], [0; BYTES]);
+        for (at, word) in fifth.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            // What is beyond the last job repeats it.
+            let job = (from + at).min(jobs - 1);
+            (lanes[at], *word) = (job / of, ((job % of) as u64 | 0x1f << 8).to_le_bytes());
+        }
         let mut state = arranged(seeds, &lanes, &fifth);
         state[16] = V::splat(LAST);
         V::keccak(&mut state);
-        let [first, second] = squeezed(&state);
+        let (first, second) = (squeezed(&state, 0, 8), squeezed(&state, 8, 8));
         for lane in 0..LANES.min(jobs - from) {
-            take(from + lane, &[first[lane], second[lane]]);
+            let job = from + lane;
+            random[job / of][job % of] = [first[lane], second[lane]];
         }
     }
-}
-
-/// The next eight jobs: whose seed, and the word behind it. What is beyond the last repeats it.
-#[inline(always)]
-fn lanes(
-    from: usize,
-    jobs: usize,
-    job: impl Fn(usize) -> (usize, u64),
-) -> ([usize; LANES], [u8; BYTES]) {
-    let (mut lanes, mut fifth) = ([0; LANES], [0; BYTES]);
-    for (at, word) in fifth.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-        let (lane, number) = job((from + at).min(jobs - 1));
-        (lanes[at], *word) = (lane, number.to_le_bytes());
-    }
-    (lanes, fifth)
 }
 
 #[inline(always)]
 fn arranged<V: Shorts>(seeds: &Four<V>, lanes: &[usize; LANES], fifth: &[u8; BYTES]) -> State<V> {
     let [a, b, c, d] = seeds;
-    state(&[a.arrange(lanes), b.arrange(lanes), c.arrange(lanes), d.arrange(lanes), V::public(fifth)])
+    state([a.arrange(lanes), b.arrange(lanes), c.arrange(lanes), d.arrange(lanes), V::public(fifth)])
 }
 
 /// Bytes of a block of SHAKE128, and how many blocks nearly always suffice for a polynomial: of 336 numbers 81 in 100 are
@@ -168,73 +183,54 @@ pub struct Samples {
 
 impl Samples {
     pub fn new() -> Samples {
-        Samples {
-            bytes: [[0; RATE * BLOCKS + BYTES]; LANES],
-            numbers: [[0; 256 + SHORTS]; LANES],
-        }
+        Samples { bytes: [[0; RATE * BLOCKS + BYTES]; LANES], numbers: [[0; 256 + SHORTS]; LANES] }
     }
 }
 
-/// Polynomials of public matrices (FIPS 203 algorithm 7): of each job, whose seed, and the two bytes behind it. `take` gets
-/// each, coefficients below q.
-#[inline(always)]
-pub fn matrix<V: Shorts>(
-    samples: &mut Samples,
-    seeds: &Four<V>,
-    jobs: usize,
-    job: impl Fn(usize) -> (usize, [u8; 2]),
-    mut take: impl FnMut(usize, &Poly<V>),
-) {
-    for from in (0..jobs).step_by(LANES) {
-        let (lanes, fifth) = lanes(from, jobs, |at| {
-            let (lane, [a, b]) = job(at);
-            (lane, u64::from(a) | u64::from(b) << 8 | 0x1f << 16)
-        });
+impl Samples {
+    /// Eight of `jobs` polynomials of public matrices, from job `from` on (FIPS 203 algorithm 7), below q: nine of each seed,
+    /// row by row. A row of the transposed matrix is a column of the matrix.
+    #[inline(always)]
+    pub fn fill<V: Shorts>(&mut self, seeds: &Four<V>, from: usize, jobs: usize, transposed: bool) {
+        let (mut lanes, mut fifth) = ([0; LANES], [0; BYTES]);
+        for (at, word) in fifth.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            // What is beyond the last job repeats it.
+            let job = (from + at).min(jobs - 1);
+            let (row, column) = ((job / 3 % 3) as u64, (job % 3) as u64);
+            let (first, second) = if transposed { (row, column) } else { (column, row) };
+            (lanes[at], *word) = (job / 9, (first | second << 8 | 0x1f << 16).to_le_bytes());
+        }
         let mut state = arranged(seeds, &lanes, &fifth);
         state[20] = V::splat(LAST);
         let (mut counts, mut blocks) = ([0; LANES], BLOCKS);
         while counts.iter().any(|count| *count < 256) {
             for block in 0..blocks {
                 V::keccak(&mut state);
-                squeeze(&state, &mut samples.bytes, RATE * block);
+                squeeze(&state, &mut self.bytes, RATE * block);
             }
             for (lane, count) in counts.iter_mut().enumerate() {
-                let bytes = &samples.bytes[lane];
-                *count = accepted::<V>(bytes, RATE * blocks, &mut samples.numbers[lane], *count);
+                // Eight bytes more may be read, and are none of the block's.
+                let bytes = &self.bytes[lane][..RATE * blocks + 8];
+                *count = V::accept(bytes, &mut self.numbers[lane], *count);
             }
             blocks = 1;
         }
-        for lane in 0..LANES.min(jobs - from) {
-            take(from + lane, &poly(&samples.numbers[lane]));
-        }
     }
-}
 
-/// [`Shorts::accept`] of so many bytes. It reads eight more: the copy of the last block is not exact there.
-#[inline(always)]
-fn accepted<V: Shorts>(
-    bytes: &[u8; RATE * BLOCKS + BYTES],
-    len: usize,
-    numbers: &mut [i16; 256 + SHORTS],
-    count: usize,
-) -> usize {
-    V::accept(&bytes[..len + 8], numbers, count)
+    /// The polynomial of a lane.
+    #[inline(always)]
+    pub fn poly<V: Shorts>(&self, lane: usize) -> Poly<V> {
+        poly(&self.numbers[lane])
+    }
 }
 
 /// 21 words of each state to each lane's bytes from `at` on.
 #[inline(always)]
-fn squeeze<V: Shorts>(
-    state: &State<V>,
-    bytes: &mut [[u8; RATE * BLOCKS + BYTES]; LANES],
-    at: usize,
-) {
-    for first in [0, 8, 16] {
-        let mut words = [V::splat(0); 8];
-        let len = 8.min(21 - first);
-        words[..len].copy_from_slice(&state[first..first + len]);
-        let rows = V::transpose(&words);
+fn squeeze<V: Shorts>(state: &State<V>, bytes: &mut [[u8; RATE * BLOCKS + BYTES]; LANES], at: usize) {
+    for (first, len) in [(0, 8), (8, 8), (16, 5)] {
+        let rows = squeezed(state, first, len);
         for (row, bytes) in rows.iter().zip(bytes.iter_mut()) {
-            bytes[at + 8 * first..][..BYTES].copy_from_slice(&row.reveal());
+            copy::<BYTES>(&mut bytes[at + 8 * first..], &row.reveal());
         }
     }
 }

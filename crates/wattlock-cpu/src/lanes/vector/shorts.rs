@@ -98,17 +98,13 @@ pub trait Shorts: Words {
         Self::secret(&gathered::<STEP>(bytes))
     }
     /// Writes the four pieces, which are public, to places `STEP` apart, in order; the next write goes over what is too much.
+    /// A piece for which there is no room is left out.
     #[inline(always)]
     fn reveal_pieces<const STEP: usize>(self, out: &mut [u8]) {
         let bytes = self.reveal();
         for (piece, from) in bytes.as_chunks::<16>().0.iter().enumerate() {
-            let out = &mut out[STEP * piece..];
-            let len = out.len().min(16);
-            if len == 16 {
-                out[..16].copy_from_slice(from);
-            } else {
-                out.copy_from_slice(&from[..len]);
-            }
+            let Some(to) = out[STEP * piece..].first_chunk_mut() else { break };
+            *to = *from;
         }
     }
 }
@@ -117,7 +113,8 @@ pub trait Shorts: Words {
 fn gathered<const STEP: usize>(bytes: &[u8]) -> [u8; BYTES] {
     let mut out = [0; BYTES];
     for (piece, to) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-        to.copy_from_slice(&bytes[STEP * piece..][..16]);
+        let Some(from) = bytes[STEP * piece..].first_chunk() else { break };
+        *to = *from;
     }
     out
 }
@@ -260,10 +257,12 @@ impl Shorts for Zmm {
 
     #[inline(always)]
     fn transpose(r: &[Zmm; 8]) -> [Zmm; 8] {
-        let low = |at: usize| Zmm(op!(_mm512_unpacklo_epi64(r[at].0, r[at + 1].0)));
-        let high = |at: usize| Zmm(op!(_mm512_unpackhi_epi64(r[at].0, r[at + 1].0)));
-        let [a, c, e, g] = Shorts::pieces([low(0), low(2), low(4), low(6)]);
-        let [b, d, f, h] = Shorts::pieces([high(0), high(2), high(4), high(6)]);
+        let (ab, ab_odd) = Shorts::exchange::<4>(r[0], r[1]);
+        let (cd, cd_odd) = Shorts::exchange::<4>(r[2], r[3]);
+        let (ef, ef_odd) = Shorts::exchange::<4>(r[4], r[5]);
+        let (gh, gh_odd) = Shorts::exchange::<4>(r[6], r[7]);
+        let [a, c, e, g] = Shorts::pieces([ab, cd, ef, gh]);
+        let [b, d, f, h] = Shorts::pieces([ab_odd, cd_odd, ef_odd, gh_odd]);
         [a, b, c, d, e, f, g, h]
     }
 

@@ -161,14 +161,9 @@ impl Shorts for Pair {
     #[inline(always)]
     fn pieces(rows: [Pair; 4]) -> [Pair; 4] {
         let [Pair(a), Pair(b), Pair(c), Pair(d)] = rows;
-        let low = |a: Ymm, b: Ymm| Ymm(op!(_mm256_permute2x128_si256::<0x20>(a.0, b.0)));
-        let high = |a: Ymm, b: Ymm| Ymm(op!(_mm256_permute2x128_si256::<0x31>(a.0, b.0)));
-        [
-            Pair([low(a[0], b[0]), low(c[0], d[0])]),
-            Pair([high(a[0], b[0]), high(c[0], d[0])]),
-            Pair([low(a[1], b[1]), low(c[1], d[1])]),
-            Pair([high(a[1], b[1]), high(c[1], d[1])]),
-        ]
+        let ((ab, ab_odd), (cd, cd_odd)) = (exchange::<8>(a[0], b[0]), exchange::<8>(c[0], d[0]));
+        let ((ab2, ab3), (cd2, cd3)) = (exchange::<8>(a[1], b[1]), exchange::<8>(c[1], d[1]));
+        [Pair([ab, cd]), Pair([ab_odd, cd_odd]), Pair([ab2, cd2]), Pair([ab3, cd3])]
     }
 
     #[inline(always)]
@@ -184,11 +179,11 @@ impl Shorts for Pair {
     /// Four blocks of four by four words.
     #[inline(always)]
     fn transpose(rows: &[Pair; 8]) -> [Pair; 8] {
-        let block = |row: usize, half: usize| {
-            let row = |at: usize| rows[row + at].0[half];
-            four_by_four([row(0), row(1), row(2), row(3)])
-        };
-        let (a, b, c, d) = (block(0, 0), block(4, 0), block(0, 1), block(4, 1));
+        let [Pair(r), Pair(s), Pair(t), Pair(u), Pair(v), Pair(w), Pair(x), Pair(y)] = *rows;
+        let a = four_by_four(r[0], s[0], t[0], u[0]);
+        let b = four_by_four(v[0], w[0], x[0], y[0]);
+        let c = four_by_four(r[1], s[1], t[1], u[1]);
+        let d = four_by_four(v[1], w[1], x[1], y[1]);
         [
             Pair([a[0], b[0]]),
             Pair([a[1], b[1]]),
@@ -286,11 +281,8 @@ fn exchange<const LEN: usize>(a: Ymm, b: Ymm) -> (Ymm, Ymm) {
 
 /// Transposes four by four words.
 #[inline(always)]
-fn four_by_four([a, b, c, d]: [Ymm; 4]) -> [Ymm; 4] {
-    let low = |a: Ymm, b: Ymm| Ymm(op!(_mm256_unpacklo_epi64(a.0, b.0)));
-    let high = |a: Ymm, b: Ymm| Ymm(op!(_mm256_unpackhi_epi64(a.0, b.0)));
-    let first = |a: Ymm, b: Ymm| Ymm(op!(_mm256_permute2x128_si256::<0x20>(a.0, b.0)));
-    let second = |a: Ymm, b: Ymm| Ymm(op!(_mm256_permute2x128_si256::<0x31>(a.0, b.0)));
-    let (ab, cd, ab_odd, cd_odd) = (low(a, b), low(c, d), high(a, b), high(c, d));
-    [first(ab, cd), first(ab_odd, cd_odd), second(ab, cd), second(ab_odd, cd_odd)]
+fn four_by_four(a: Ymm, b: Ymm, c: Ymm, d: Ymm) -> [Ymm; 4] {
+    let ((ab, ab_odd), (cd, cd_odd)) = (exchange::<4>(a, b), exchange::<4>(c, d));
+    let ((first, third), (second, fourth)) = (exchange::<8>(ab, cd), exchange::<8>(ab_odd, cd_odd));
+    [first, second, third, fourth]
 }
