@@ -185,6 +185,12 @@ pub(crate) fn alone(cpu: &Cpu, request: &mut Request<'_>) -> Result<usize, Error
     cipher(cpu, request).unwrap_or_else(|| apart(None, request))
 }
 
+/// A hash in pieces, as the engine would make it: what lanes do with SHA-3 that comes in pieces.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn hash_in_pieces(kind: Kind) -> Result<Box<dyn Stream>, Error> {
+    stream::open(&Cpu::PLAIN, kind, Key::none())
+}
+
 /// The kinds without a tag; `None` for any other.
 #[inline]
 fn cipher(cpu: &Cpu, request: &mut Request<'_>) -> Option<Result<usize, Error>> {

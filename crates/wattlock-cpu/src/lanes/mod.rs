@@ -33,9 +33,12 @@ mod words;
 mod x25519;
 
 pub use wattlock_core::Item;
-use wattlock_core::{Description, Engine, EngineClass, Error, Family, Feed, Group, Kind, KindSet, Request};
+use wattlock_core::{
+    Description, Engine, EngineClass, Error, Family, Feed, Group, Kind, KindSet, Request, one_by_one,
+};
 
 use crate::detect::{Cpu, Fma256, Ifma512};
+use crate::instruction;
 
 use bulk::Bulk;
 pub use limit::multiplications_per_second;
@@ -215,6 +218,9 @@ impl Engine for Lanes {
         }
         if room.len() < width * bulk::LEAST_PIECE {
             return Err(Error::Invalid("no room for pieces"));
+        }
+        if kind.info().group == Group::Sha3 {
+            return one_by_one(&mut *instruction::hash_in_pieces(kind)?, room, feed);
         }
         self.bulk.run_fed(kind, room, feed);
         Ok(())

@@ -310,7 +310,7 @@ pub mod model {
 
         /// The numbers, for operations on parts of them, whose result is [`Model::joined`] again.
         #[cfg(test)]
-        pub fn numbers(&self) -> [u64; LANES] {
+        pub fn numbers(self) -> [u64; LANES] {
             self.numbers
         }
 

@@ -14,6 +14,7 @@ mod lanes_conform;
 mod lanes_kem;
 mod lanes_openssl;
 mod lanes_rsa;
+mod lanes_sha3;
 mod lanes_x25519;
 mod software_agree;
 mod software_conform;

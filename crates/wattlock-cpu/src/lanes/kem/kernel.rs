@@ -182,7 +182,7 @@ impl<V: Shorts> Work<'_, V> {
             sample::copy::<PUBLIC>(message, peer);
             sample::pad(message, PUBLIC, 0x06);
         }
-        sample::digest(self.messages)
+        sample::digest(self.messages, count)
     }
 }
 
@@ -228,7 +228,7 @@ pub fn generate<V: Shorts>(items: &mut [Generation<'_>]) {
     for (seed, item) in seeds.iter_mut().zip(&*items) {
         *seed = item.seed;
     }
-    let ([a, b, c, d], sigma) = sample::g_of_seed(&sample::columns::<V>(&seeds));
+    let ([a, b, c, d], sigma) = sample::g_of_seed(&sample::columns::<V>(&seeds), count);
     let rho = [a.publish(), b.publish(), c.publish(), d.publish()];
     sample::noise(&sigma, count, 2 * K, work.random);
     work.transform(count);
@@ -277,7 +277,7 @@ pub fn encapsulate<V: Shorts>(items: &mut [Encapsulation<'_>]) {
         (peers[lane], randomness[lane]) = (item.peer, item.m);
     }
     let hashes = work.hashes(&peers, count);
-    let (secrets, seeds) = sample::g(&sample::columns::<V>(&randomness), &hashes);
+    let (secrets, seeds) = sample::g(&sample::columns::<V>(&randomness), &hashes, count);
     for (bits, m) in work.bits.iter_mut().zip(randomness).take(count) {
         let mut bytes = [0; 48];
         sample::copy::<32>(&mut bytes, m);
@@ -331,14 +331,14 @@ pub fn decapsulate<V: Shorts>(items: &mut [Decapsulation<'_>]) {
         plain[lane] = work.decrypt(lane, item.key, item.ciphertext);
     }
     let [a, b, c, d, ..] = V::transpose(&plain);
-    let (right, seeds) = sample::g(&[a, b, c, d], &kept);
+    let (right, seeds) = sample::g(&[a, b, c, d], &kept, count);
     // What an implicit rejection gives (J).
     for (lane, message) in work.messages.iter_mut().enumerate().take(count) {
         sample::copy::<32>(message, &rests[lane][32..]);
         sample::copy::<CIPHERTEXT>(&mut message[32..], ciphertexts[lane]);
         sample::pad(message, 32 + CIPHERTEXT, 0x1f);
     }
-    let rejected = sample::digest::<V>(work.messages);
+    let rejected = sample::digest::<V>(work.messages, count);
     let mut differences = Differences { ciphertexts, all: [V::splat(0); LANES] };
     work.encrypt(&seeds, &peers, count, &mut differences);
     let mut same = differences.all;

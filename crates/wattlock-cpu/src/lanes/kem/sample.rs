@@ -80,27 +80,27 @@ fn state<V: Shorts, const N: usize>(begin: [V; N]) -> State<V> {
 
 /// SHA3-512 of two times 32 bytes: its two halves.
 #[inline(always)]
-pub fn g<V: Shorts>([a, b, c, d]: &Four<V>, [e, f, g, h]: &Four<V>) -> (Four<V>, Four<V>) {
-    split(state([*a, *b, *c, *d, *e, *f, *g, *h, V::splat(0x06 | LAST)]))
+pub fn g<V: Shorts>([a, b, c, d]: &Four<V>, [e, f, g, h]: &Four<V>, count: usize) -> (Four<V>, Four<V>) {
+    split(state([*a, *b, *c, *d, *e, *f, *g, *h, V::splat(0x06 | LAST)]), count)
 }
 
 /// SHA3-512 of 32 bytes and the number of polynomials in a vector, 3.
 #[inline(always)]
-pub fn g_of_seed<V: Shorts>([a, b, c, d]: &Four<V>) -> (Four<V>, Four<V>) {
+pub fn g_of_seed<V: Shorts>([a, b, c, d]: &Four<V>, count: usize) -> (Four<V>, Four<V>) {
     let zero = V::splat(0);
-    split(state([*a, *b, *c, *d, V::splat(0x06_03), zero, zero, zero, V::splat(LAST)]))
+    split(state([*a, *b, *c, *d, V::splat(0x06_03), zero, zero, zero, V::splat(LAST)]), count)
 }
 
 #[inline(always)]
-fn split<V: Shorts>(mut state: State<V>) -> (Four<V>, Four<V>) {
-    V::keccak(&mut state);
+fn split<V: Shorts>(mut state: State<V>, count: usize) -> (Four<V>, Four<V>) {
+    V::keccak(&mut state, count);
     let [a, b, c, d, e, f, g, h, ..] = state;
     ([a, b, c, d], [e, f, g, h])
 }
 
 /// SHA3-256, or the first 32 bytes of SHAKE256, of padded messages.
 #[inline(always)]
-pub fn digest<V: Shorts>(messages: &[Message; LANES]) -> Four<V> {
+pub fn digest<V: Shorts>(messages: &[Message; LANES], count: usize) -> Four<V> {
     let mut state = [V::splat(0); WORDS];
     for at in (0..MESSAGE).step_by(BLOCK) {
         for first in [0, 8, 16] {
@@ -115,7 +115,7 @@ pub fn digest<V: Shorts>(messages: &[Message; LANES]) -> Four<V> {
                 *word = word.xor(column);
             }
         }
-        V::keccak(&mut state);
+        V::keccak(&mut state, count);
     }
     [state[0], state[1], state[2], state[3]]
 }
@@ -155,7 +155,7 @@ pub fn noise<V: Shorts, const N: usize>(
         }
         let mut state = arranged(seeds, &lanes, &fifth);
         state[16] = V::splat(LAST);
-        V::keccak(&mut state);
+        V::keccak(&mut state, jobs - from);
         let (first, second) = (squeezed(&state, 0, 8), squeezed(&state, 8, 8));
         for lane in 0..LANES.min(jobs - from) {
             let job = from + lane;
@@ -203,12 +203,13 @@ impl Samples {
         let mut state = arranged(seeds, &lanes, &fifth);
         state[20] = V::splat(LAST);
         let (mut counts, mut blocks) = ([0; LANES], BLOCKS);
-        while counts.iter().any(|count| *count < 256) {
+        let lanes = LANES.min(jobs - from);
+        while counts[..lanes].iter().any(|count| *count < 256) {
             for block in 0..blocks {
-                V::keccak(&mut state);
+                V::keccak(&mut state, jobs - from);
                 squeeze(&state, &mut self.bytes, RATE * block);
             }
-            for (lane, count) in counts.iter_mut().enumerate() {
+            for (lane, count) in counts.iter_mut().enumerate().take(lanes) {
                 // Eight bytes more may be read, and are none of the block's.
                 let bytes = &self.bytes[lane][..RATE * blocks + 8];
                 *count = V::accept(bytes, &mut self.numbers[lane], *count);

@@ -9,6 +9,8 @@
 #[cfg(test)]
 pub mod model;
 pub mod pair;
+#[cfg(test)]
+mod tests;
 
 use std::arch::x86_64::*;
 
@@ -80,8 +82,8 @@ pub trait Shorts: Words {
     /// Ones everywhere if all bits are 0, else zeros.
     fn is_zero(self) -> Self;
 
-    /// Keccak-f of eight states.
-    fn keccak(state: &mut State<Self>);
+    /// Keccak-f of eight states, at least of the first `count`.
+    fn keccak(state: &mut State<Self>, count: usize);
     /// Numbers below 3329 among the 12-bit ones in all but the last eight of `bytes`, which are public, to `out` behind
     /// `count` others, until `out` holds 256 or the bytes are used up: how many it holds. Up to as many as a vector has may
     /// be written beyond them. The bytes without the eight are a multiple of 24.
@@ -290,7 +292,7 @@ impl Shorts for Zmm {
     }
 
     #[inline(always)]
-    fn keccak(state: &mut State<Zmm>) {
+    fn keccak(state: &mut State<Zmm>, _: usize) {
         // SAFETY: as for all operations of this type.
         unsafe { keccak_512(state) }
     }

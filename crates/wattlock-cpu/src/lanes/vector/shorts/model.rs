@@ -186,7 +186,7 @@ impl Shorts for Model {
         self.with([if none { u64::MAX } else { 0 }; 8])
     }
 
-    fn keccak(state: &mut State<Model>) {
+    fn keccak(state: &mut State<Model>, _: usize) {
         keccak::permute(state);
     }
 

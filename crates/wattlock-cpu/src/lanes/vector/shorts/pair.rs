@@ -229,11 +229,13 @@ impl Shorts for Pair {
     }
 
     #[inline(always)]
-    fn keccak(state: &mut State<Pair>) {
+    fn keccak(state: &mut State<Pair>, count: usize) {
         // SAFETY: as for all operations of this type.
         unsafe {
             keccak_256(state, 0);
-            keccak_256(state, 1);
+            if count > 4 {
+                keccak_256(state, 1);
+            }
         }
     }
 
