@@ -50,10 +50,12 @@ mod plain {
 }
 
 impl Model {
+    #[inline(never)]
     fn shorts(self, f: impl Fn(i16) -> i16) -> Model {
         self.with(plain::of_shorts(&plain::shorts_of(&self.numbers()).map(f)))
     }
 
+    #[inline(never)]
     fn zip16(self, other: Model, f: impl Fn(i32, i32) -> i32) -> Model {
         let (a, b) = (plain::shorts_of(&self.numbers()), plain::shorts_of(&other.numbers()));
         let each = std::array::from_fn(|at| f(a[at].into(), b[at].into()) as i16);
@@ -61,6 +63,7 @@ impl Model {
     }
 
     /// Bytes of both, of which `f` says those of the result: below 64 of the first.
+    #[inline(never)]
     fn mixed(self, other: Model, f: impl Fn(usize) -> Option<usize>) -> Model {
         let both = [plain::bytes_of(&self.numbers()), plain::bytes_of(&other.numbers())];
         let bytes = std::array::from_fn(|at| f(at).map_or(0, |from| both.as_flattened()[from]));
@@ -68,52 +71,65 @@ impl Model {
     }
 }
 
+// Not inlined, as the rest of the model is not: kernels written out for registers would take minutes to compile.
 impl Shorts for Model {
+    #[inline(never)]
     fn public(bytes: &[u8; BYTES]) -> Model {
         Vector::new(&plain::of_bytes(bytes))
     }
 
+    #[inline(never)]
     fn secret(bytes: &[u8; BYTES]) -> Model {
         Model::secret(&plain::of_bytes(bytes))
     }
 
+    #[inline(never)]
     fn reveal(self) -> [u8; BYTES] {
         plain::bytes_of(&Vector::reveal(self))
     }
 
+    #[inline(never)]
     fn publish(self) -> Model {
         PUBLISHED.with_borrow_mut(|list| list.push(plain::bytes_of(&self.numbers())));
         Vector::new(&self.numbers())
     }
 
+    #[inline(never)]
     fn row(numbers: &Row) -> Model {
         Vector::new(&plain::of_shorts(numbers))
     }
 
+    #[inline(never)]
     fn splat16(number: i16) -> Model {
         Model::row(&[number; SHORTS])
     }
 
+    #[inline(never)]
     fn add16(self, other: Model) -> Model {
         self.zip16(other, |a, b| a + b)
     }
 
+    #[inline(never)]
     fn sub16(self, other: Model) -> Model {
         self.zip16(other, |a, b| a - b)
     }
 
+    #[inline(never)]
     fn mul_lo16(self, other: Model) -> Model {
         self.zip16(other, |a, b| a * b)
     }
 
+    #[inline(never)]
     fn mul_hi16(self, other: Model) -> Model {
         self.zip16(other, |a, b| (a * b) >> 16)
     }
 
+    #[inline(never)]
     fn mul_round16(self, other: Model) -> Model {
         self.zip16(other, |a, b| (a * b + (1 << 14)) >> 15)
     }
 
+    #[inline(never)]
     fn pair_sums(self, other: Model) -> Model {
         let (a, b) = (plain::shorts_of(&self.numbers()), plain::shorts_of(&other.numbers()));
         let product = |at: usize| i32::from(a[at]).wrapping_mul(b[at].into());
@@ -122,32 +138,39 @@ impl Shorts for Model {
         Model::joined(&[self, other], std::array::from_fn(pair))
     }
 
+    #[inline(never)]
     fn sar16<const BITS: u32>(self) -> Model {
         self.shorts(|a| a >> BITS)
     }
 
+    #[inline(never)]
     fn shr16<const BITS: u32>(self) -> Model {
         self.shorts(|a| (a as u16 >> BITS) as i16)
     }
 
+    #[inline(never)]
     fn shl16<const BITS: u32>(self) -> Model {
         self.shorts(|a| a << BITS)
     }
 
+    #[inline(never)]
     fn shuffle(self, order: u128) -> Model {
         let order = order.to_le_bytes();
         let from = |at: usize| Some(order[at % 16]).filter(|from| *from < 128);
         self.mixed(self, |at| from(at).map(|from| at / 16 * 16 + usize::from(from % 16)))
     }
 
+    #[inline(never)]
     fn low8(self, other: Model) -> Model {
         self.mixed(other, |at| Some(at / 16 * 16 + at % 16 / 2 + at % 2 * BYTES))
     }
 
+    #[inline(never)]
     fn high8(self, other: Model) -> Model {
         self.mixed(other, |at| Some(at / 16 * 16 + 8 + at % 16 / 2 + at % 2 * BYTES))
     }
 
+    #[inline(never)]
     fn pieces(rows: [Model; 4]) -> [Model; 4] {
         let numbers = rows.map(Model::numbers);
         std::array::from_fn(|piece| {
@@ -155,6 +178,7 @@ impl Shorts for Model {
         })
     }
 
+    #[inline(never)]
     fn exchange<const LEN: usize>(a: Model, b: Model) -> (Model, Model) {
         let block = 2 * LEN;
         let second = |at: usize| at / block % 2 == 1;
@@ -164,16 +188,19 @@ impl Shorts for Model {
         )
     }
 
+    #[inline(never)]
     fn transpose(rows: &[Model; 8]) -> [Model; 8] {
         std::array::from_fn(|word| {
             Model::joined(rows, std::array::from_fn(|lane| rows[lane].numbers()[word]))
         })
     }
 
+    #[inline(never)]
     fn arrange(self, from: &[usize; 8]) -> Model {
         self.with(from.map(|from| self.numbers()[from]))
     }
 
+    #[inline(never)]
     fn lowest_bits(poly: &Poly<Model>) -> Model {
         let bit = |at: usize| plain::shorts_of(&poly[at / SHORTS].numbers())[at % SHORTS] as u8 & 1;
         let byte = |at: usize| (0..8).fold(0, |sum, place| sum | bit(8 * at + place) << place);
@@ -181,15 +208,18 @@ impl Shorts for Model {
         Model::joined(poly, plain::of_bytes(&bytes))
     }
 
+    #[inline(never)]
     fn is_zero(self) -> Model {
         let none = self.numbers().iter().all(|number| *number == 0);
         self.with([if none { u64::MAX } else { 0 }; 8])
     }
 
+    #[inline(never)]
     fn keccak(state: &mut State<Model>, _: usize) {
         keccak::permute(state);
     }
 
+    #[inline(never)]
     fn accept(bytes: &[u8], out: &mut [i16; 256 + SHORTS], count: usize) -> usize {
         accept_plainly(&bytes[..bytes.len() - 8], out, count)
     }
