@@ -54,9 +54,9 @@ impl Model {
             matches!(
                 kind.info().family,
                 Family::Cipher | Family::Seal | Family::Open | Family::Digest | Family::Mac
-            )
+            ) && kind.info().group != Group::Sha3
         };
-        let derive = |kind: &Kind| kind.info().family == Family::Derive;
+        let derive = |kind: &Kind| kind.info().family == Family::Derive && kind.info().group != Group::Sha3;
         let cipher = vec![
             Table { kinds: every(bulk), points: points(QWEB, "aes128_chained") },
             Table { kinds: every(derive), points: vec![(0, 20_000)] },

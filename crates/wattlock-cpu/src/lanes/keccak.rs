@@ -22,7 +22,7 @@ const fn constants() -> [u64; 24] {
         let mut j = 0;
         while j < 7 {
             out[round] |= ((register & 1) as u64) << ((1 << j) - 1);
-            register = register << 1 ^ (register >> 7) * 0x71;
+            register = (register << 1) ^ ((register >> 7) * 0x71);
             j += 1;
         }
         round += 1;

@@ -42,6 +42,7 @@ use crate::instruction;
 
 use bulk::Bulk;
 pub use limit::multiplications_per_second;
+use vector::shorts;
 
 /// Requests in one pass.
 pub const WIDTH: usize = 8;
@@ -131,7 +132,7 @@ const KERNELS: &[Row] = &[
 #[derive(Debug, Clone)]
 pub struct Lanes {
     isa: Isa,
-    kem: Option<kem::Isa>,
+    kem: Option<shorts::Isa>,
     bulk: Bulk,
     description: Description,
 }
@@ -144,7 +145,7 @@ impl Lanes {
 
     /// With no more than `cpu` has for hashes and chains: for tests and benchmarks of the narrower kernels.
     pub fn with(isa: Isa, cpu: Cpu) -> Lanes {
-        let (bulk, kem) = (Bulk::new(cpu), kem::Isa::best(&cpu));
+        let (bulk, kem) = (Bulk::new(cpu), shorts::Isa::best(&cpu));
         Lanes {
             isa,
             kem,
@@ -157,7 +158,7 @@ impl Lanes {
                     "{}; {}; ML-KEM by {}",
                     isa.name(),
                     bulk.name(),
-                    kem.map_or("none", kem::Isa::name)
+                    kem.map_or("none", shorts::Isa::name)
                 ),
             },
             bulk,
@@ -167,7 +168,7 @@ impl Lanes {
 
 impl Lanes {
     /// The instructions of ML-KEM's kernels, for its kinds.
-    fn kem_of(&self, kind: Kind) -> Option<kem::Isa> {
+    fn kem_of(&self, kind: Kind) -> Option<shorts::Isa> {
         self.kem.filter(|_| kind.info().group == Group::MlKem)
     }
 }

@@ -67,7 +67,7 @@ fn unlike_messages_and_outputs_leave_each_other_alone() {
     for lanes in here() {
         for kind in KINDS {
             for count in 1..=17 {
-                let long = |at: usize| if at % 5 == 0 { 20_000 } else { 300 };
+                let long = |at: usize| if at.is_multiple_of(5) { 20_000 } else { 300 };
                 let requests: Vec<_> = (0..count)
                     .map(|at| (random.bytes(random.below(long(at))), room(kind, &random)))
                     .collect();

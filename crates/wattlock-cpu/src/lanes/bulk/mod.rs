@@ -25,6 +25,7 @@ use crate::detect::Cpu;
 use crate::instruction::aes::chains;
 use crate::instruction::sys::hash::{Hash as Library, Sha1, Sha256, Sha384, Sha512};
 use crate::instruction::{self, expand};
+use crate::lanes::vector::shorts;
 use entries::{Isa, OfSha1, OfSha256, OfSha512};
 use hash::{Hash, Kernels};
 
@@ -84,7 +85,7 @@ impl Bulk {
         let sha256 = hash(OfSha256::best(&self.cpu).map(|one| one.0));
         let sha512 = hash(OfSha512::best(&self.cpu).map(|one| one.0));
         let cbc = chains::Isa::best(&self.cpu).map_or("none", |isa| isa.name());
-        let sha3 = sponge::Isa::best(&self.cpu).map_or("none", sponge::Isa::name);
+        let sha3 = shorts::Isa::best(&self.cpu).map_or("none", shorts::Isa::name);
         format!(
             "SHA-1 by {sha1}, SHA-256 by {sha256}, SHA-384 and SHA-512 by {sha512}, SHA-3 by {sha3}, AES-CBC by {cbc}"
         )
@@ -98,7 +99,7 @@ impl Bulk {
                 OfSha512::best(&self.cpu).map(extent)
             }
             _ if sponge::KINDS.contains(&kind) => {
-                sponge::Isa::best(&self.cpu).map(|_| Extent { width: sponge::LANES, least: 2 })
+                shorts::Isa::best(&self.cpu).map(|_| Extent { width: sponge::LANES, least: 2 })
             }
             _ if KINDS.contains(&kind) => {
                 chains::Isa::best(&self.cpu).map(|isa| Extent { width: isa.lanes(), least: 2 })
@@ -110,11 +111,11 @@ impl Bulk {
     /// Does requests of a kind of [`Bulk::kinds`], any number of them.
     pub fn run(&self, kind: Kind, items: &mut [Item<'_>]) {
         let least = self.extent(kind).map_or(usize::MAX, |extent| extent.least);
-        if let Some(isa) = sponge::Isa::best(&self.cpu)
+        if let Some(isa) = shorts::Isa::best(&self.cpu)
             && sponge::KINDS.contains(&kind)
             && items.len() >= least
         {
-            isa.run(kind, items);
+            sponge::run_all(isa, kind, items);
             return;
         }
         let bytes = || items.iter().map(|item| item.request.data.len()).fold(0, usize::saturating_add);

@@ -8,10 +8,9 @@
 
 use wattlock_core::{Data, Error, Item, Kind};
 
-use crate::detect::{Avx2, Avx512, Cpu};
 use crate::lanes::keccak::{State, WORDS};
 use crate::lanes::vector::shorts::pair::Pair;
-use crate::lanes::vector::shorts::{BYTES, Shorts};
+use crate::lanes::vector::shorts::{BYTES, Isa, Shorts};
 use crate::lanes::words::Zmm;
 use crate::order::LongestFirst;
 
@@ -21,38 +20,14 @@ pub const LANES: usize = 8;
 /// The kinds.
 pub const KINDS: [Kind; 4] = [Kind::Sha3_256, Kind::Sha3_512, Kind::Shake128, Kind::Shake256];
 
-/// Registers of 512 bits, or pairs of registers of 256.
-#[derive(Debug, Clone, Copy)]
-pub enum Isa {
-    /// AVX-512.
-    Wide512(Avx512),
-    /// AVX2.
-    Wide256(Avx2),
-}
-
-impl Isa {
-    /// The widest that this CPU has.
-    pub fn best(cpu: &Cpu) -> Option<Isa> {
-        cpu.avx512.map(Isa::Wide512).or(cpu.avx2.map(Isa::Wide256))
-    }
-
-    /// In words.
-    pub fn name(self) -> &'static str {
-        match self {
-            Isa::Wide512(_) => "AVX-512",
-            Isa::Wide256(_) => "AVX2",
-        }
-    }
-
-    /// Does requests of one of [`KINDS`], any number of them.
-    pub fn run(self, kind: Kind, items: &mut [Item<'_>]) {
-        let Some(sponge) = Sponge::of(kind) else { return };
-        // SAFETY: the witness says that the CPU has the entry's instructions.
-        unsafe {
-            match self {
-                Isa::Wide512(_) => run_512(&sponge, items),
-                Isa::Wide256(_) => run_256(&sponge, items),
-            }
+/// Does requests of one of [`KINDS`], any number of them.
+pub fn run_all(isa: Isa, kind: Kind, items: &mut [Item<'_>]) {
+    let Some(sponge) = Sponge::of(kind) else { return };
+    // SAFETY: the witness says that the CPU has the entry's instructions.
+    unsafe {
+        match isa {
+            Isa::Wide512(_) => run_512(&sponge, items),
+            Isa::Wide256(_) => run_256(&sponge, items),
         }
     }
 }

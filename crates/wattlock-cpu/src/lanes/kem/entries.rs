@@ -1,19 +1,10 @@
 //! Entries of the kernels: the generic code compiled with AVX-512 or AVX2.
 
 use super::kernel::{self, Decapsulation, Encapsulation, Generation};
-use crate::detect::{Avx2, Avx512, Cpu};
 use crate::lanes::bleach;
+use crate::lanes::vector::shorts::Isa;
 use crate::lanes::vector::shorts::pair::Pair;
 use crate::lanes::words::Zmm;
-
-/// The instructions of a pass.
-#[derive(Debug, Clone, Copy)]
-pub enum Isa {
-    /// Registers of 512 bits.
-    Wide512(Avx512),
-    /// Pairs of registers of 256 bits.
-    Wide256(Avx2),
-}
 
 macro_rules! entries {
     ($vector:ident, $features:literal: $generate:ident $encapsulate:ident $decapsulate:ident $is_reduced:ident) => {
@@ -47,19 +38,6 @@ entries!(Zmm, "avx512f,avx512bw": generate_512 encapsulate_512 decapsulate_512 i
 entries!(Pair, "avx2": generate_256 encapsulate_256 decapsulate_256 is_reduced_256);
 
 impl Isa {
-    /// The widest that this CPU has.
-    pub fn best(cpu: &Cpu) -> Option<Isa> {
-        cpu.avx512.map(Isa::Wide512).or(cpu.avx2.map(Isa::Wide256))
-    }
-
-    /// In words.
-    pub fn name(self) -> &'static str {
-        match self {
-            Isa::Wide512(_) => "AVX-512",
-            Isa::Wide256(_) => "AVX2",
-        }
-    }
-
     // SAFETY of all that follow: the witness says that the CPU has the entry's instructions.
 
     /// Key pairs of one to eight seeds.

@@ -16,8 +16,8 @@ mod tests;
 
 use wattlock_core::{Data, Error, Item, Kind, KindSet, ML_KEM_768_PUBLIC, Material};
 
+use super::vector::shorts::Isa;
 use crate::detect::Cpu;
-pub use entries::Isa;
 use kernel::{Decapsulation, Encapsulation, Generation};
 
 /// Requests in a pass.

@@ -14,8 +14,33 @@ mod tests;
 
 use std::arch::x86_64::*;
 
+use crate::detect::{Avx2, Avx512, Cpu};
 use crate::lanes::keccak::{self, State};
 use crate::lanes::words::{Words, Zmm};
+
+/// The instructions that a kernel over [`Shorts`] is compiled with.
+#[derive(Debug, Clone, Copy)]
+pub enum Isa {
+    /// Registers of 512 bits.
+    Wide512(Avx512),
+    /// Pairs of registers of 256 bits.
+    Wide256(Avx2),
+}
+
+impl Isa {
+    /// The widest that this CPU has.
+    pub fn best(cpu: &Cpu) -> Option<Isa> {
+        cpu.avx512.map(Isa::Wide512).or(cpu.avx2.map(Isa::Wide256))
+    }
+
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Wide512(_) => "AVX-512",
+            Isa::Wide256(_) => "AVX2",
+        }
+    }
+}
 
 /// Bytes of a vector.
 pub const BYTES: usize = 64;
