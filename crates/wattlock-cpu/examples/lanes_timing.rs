@@ -707,7 +707,10 @@ fn ml_kem_key() -> Vec<u8> {
 /// Another secret half before the same public one: ciphertexts for that are rejected, as they must be in the same time.
 fn other_ml_kem_key(random: &Random) -> Vec<u8> {
     let mut key = ml_kem_key();
-    key[..ML_KEM_768_PUBLIC.start].copy_from_slice(&random.bytes(ML_KEM_768_PUBLIC.start));
+    for two in key[..ML_KEM_768_PUBLIC.start].as_chunks_mut::<3>().0 {
+        let (a, b) = (random.below(3329), random.below(3329));
+        *two = [a as u8, (a >> 8 | b << 4) as u8, (b >> 4) as u8];
+    }
     let end = key.len();
     key[end - 32..].copy_from_slice(&random.bytes(32));
     key

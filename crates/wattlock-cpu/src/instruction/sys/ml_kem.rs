@@ -1,5 +1,6 @@
 //! ML-KEM-768 (FIPS 203), from given randomness. AWS-LC checks what FIPS 203 section 7 has it check: an encapsulation key
-//! is reduced, a decapsulation key's hash is its own.
+//! is reduced, a decapsulation key's hash is its own. That a decapsulation key is reduced, too, as OpenSSL has it, is checked
+//! here.
 
 use std::ptr;
 
@@ -7,6 +8,7 @@ use wattlock_core::{Error, Fault};
 
 use super::raw;
 use super::result::{Failed, Owned, done};
+use crate::kem::{self, BAD_PUBLIC, BAD_SECRET};
 
 const BROKEN: Error = Error::Device(Fault::Reported);
 
@@ -64,7 +66,7 @@ pub(in super::super) fn encapsulate(peer: &[u8], m: &[u8], out: &mut [u8]) -> Re
     let key = unsafe {
         Owned::new(raw::EVP_PKEY_kem_new_raw_public_key(raw::NID_MLKEM768, peer.as_ptr(), peer.len()))
     };
-    let key = key.map_err(|_| Error::Invalid("encapsulation key"))?;
+    let key = key.map_err(|_| BAD_PUBLIC)?;
     let context = context(&key)?;
     let (mut room, mut secret_room, mut len) = (ciphertext.len(), secret.len(), m.len());
     // SAFETY: the context is ours; writes at most as many bytes as the lengths say, and reads 32 of randomness.
@@ -79,18 +81,21 @@ pub(in super::super) fn encapsulate(peer: &[u8], m: &[u8], out: &mut [u8]) -> Re
             &raw mut len,
         )
     })
-    .map_err(|_| Error::Invalid("encapsulation key"))
+    .map_err(|_| BAD_PUBLIC)
 }
 
 impl Decapsulator {
     /// # Errors
-    /// [`Error::Invalid`] for a length. The hash is checked with each decapsulation.
+    /// [`Error::Invalid`] for a length, or coefficients that are not reduced. The hash is checked with each decapsulation.
     pub(in super::super) fn new(bytes: &[u8]) -> Result<Decapsulator, Error> {
+        if !(kem::is_reduced(bytes) && kem::is_reduced(&bytes[kem::VECTOR..])) {
+            return Err(BAD_SECRET);
+        }
         // SAFETY: reads the slice and returns a key of ours, or null.
         let key = unsafe {
             Owned::new(raw::EVP_PKEY_kem_new_raw_secret_key(raw::NID_MLKEM768, bytes.as_ptr(), bytes.len()))
         };
-        key.map(Decapsulator).map_err(|_| Error::Invalid("decapsulation key"))
+        key.map(Decapsulator).map_err(|_| BAD_SECRET)
     }
 
     /// The shared secret of a ciphertext.
@@ -113,7 +118,7 @@ impl Decapsulator {
                 ciphertext.len(),
             )
         })
-        .map_err(|_| Error::Invalid("decapsulation key"))
+        .map_err(|_| BAD_SECRET)
     }
 }
 

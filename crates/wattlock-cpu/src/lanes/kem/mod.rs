@@ -18,6 +18,7 @@ use wattlock_core::{Data, Error, Item, Kind, KindSet, ML_KEM_768_PUBLIC, Materia
 
 use super::vector::shorts::Isa;
 use crate::detect::Cpu;
+use crate::kem::{BAD_PUBLIC, BAD_SECRET};
 use kernel::{Decapsulation, Encapsulation, Generation};
 
 /// Requests in a pass.
@@ -84,7 +85,7 @@ fn encapsulate(isa: Isa, items: &mut [Item<'_>]) {
             continue;
         }
         if peer.len() != PUBLIC || !isa.is_reduced(peer) {
-            *result = Err(Error::Invalid("encapsulation key"));
+            *result = Err(BAD_PUBLIC);
             continue;
         }
         work[count] = Encapsulation { peer, m: request.nonce, out };
@@ -122,7 +123,7 @@ fn decapsulate(isa: Isa, items: &mut [Item<'_>]) {
         isa.decapsulate(&mut work[..waiting]);
     }
     for (result, item) in results.into_iter().flatten().zip(&work) {
-        *result = if item.fits { Ok(SHARED) } else { Err(Error::Invalid("decapsulation key")) };
+        *result = if item.fits { Ok(SHARED) } else { Err(BAD_SECRET) };
     }
 }
 
