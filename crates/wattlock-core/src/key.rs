@@ -257,7 +257,7 @@ impl Key {
     }
 
     /// An ML-KEM-768 decapsulation key, 2,400 bytes (FIPS 203 algorithm 16). The length is checked here; that the hash in it
-    /// is that of its encapsulation key, and that its coefficients are reduced, is the engines' to check.
+    /// is that of its encapsulation key, and that this is reduced, is the engines' to check.
     ///
     /// # Errors
     /// [`Error::Invalid`] for any other length.

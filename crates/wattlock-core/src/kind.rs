@@ -246,7 +246,7 @@ kinds! {
     MlKem768Encapsulate = "ml-kem-768-encapsulate", Agree MlKem, None, nonce N(32), tag 0, multiple 1184, least 1184, output Some(1120), exact;
     /// ML-KEM-768 decapsulation (FIPS 203 algorithms 18 and 21): input is the ciphertext, output the 32-byte shared secret.
     /// A ciphertext that was not made for the key gives another secret (implicit rejection), never an error. A key is refused
-    /// as invalid if its hash is not that of its encapsulation key, or if a coefficient is not reduced (as OpenSSL has it).
+    /// as invalid if its hash is not that of its encapsulation key, or if that is not reduced.
     MlKem768Decapsulate = "ml-kem-768-decapsulate", Agree MlKem, MlKem768, nonce N(0), tag 0, multiple 1088, least 1088, output Some(32), exact;
     /// TLS 1.2 PRF with SHA-256 (RFC 5246 section 5): key is the secret, input `label || seed`, any output length.
     Tls12PrfSha256 = "tls12-prf-sha-256", Derive Tls12Prf, Secret, nonce N(0), tag 0, multiple 1, least 0, output None, exact;

@@ -1,4 +1,4 @@
-//! What engines that do ML-KEM-768 have in common: the check of FIPS 203 section 7.2, also of keys that are secret.
+//! What engines that do ML-KEM-768 have in common: which coefficients are reduced (FIPS 203 section 7.2).
 
 /// FIPS 203's modulus.
 const Q: u16 = 3329;
@@ -10,17 +10,29 @@ pub(crate) const VECTOR: usize = 1152;
 pub(crate) const BAD_PUBLIC: wattlock_core::Error = wattlock_core::Error::Invalid("encapsulation key");
 pub(crate) const BAD_SECRET: wattlock_core::Error = wattlock_core::Error::Invalid("decapsulation key");
 
-/// Whether each coefficient of the vector with which `key` begins is below the modulus. No branch depends on one; the verdict
-/// is public.
+/// Whether each coefficient of the vector with which an encapsulation key begins is below the modulus. The key is public.
 pub(crate) fn is_reduced(key: &[u8]) -> bool {
     let Some((vector, _)) = key.split_at_checked(VECTOR) else { return false };
-    let above = |[a, b, c]: &[u8; 3]| {
-        let (a, b, c) = (u16::from(*a), u16::from(*b), u16::from(*c));
-        let (first, second) = (a | (b & 15) << 8, b >> 4 | c << 4);
-        // Below zero if one is the modulus or more.
-        (Q - 1).wrapping_sub(first) | (Q - 1).wrapping_sub(second)
-    };
-    vector.as_chunks().0.iter().fold(0, |all, three| all | above(three)) >> 15 == 0
+    vector.as_chunks().0.iter().all(|three| two(three).iter().all(|coefficient| *coefficient < Q))
+}
+
+/// Takes each coefficient of the vector with which a decapsulation key begins modulo q, as FIPS 203 algorithm 6 decodes it. No
+/// branch depends on one.
+pub(crate) fn reduce(key: &mut [u8]) {
+    for three in key[..VECTOR].as_chunks_mut().0 {
+        let [a, b] = two(three).map(|x| {
+            // Below zero, and so q more again, if it was reduced.
+            let less = x.wrapping_sub(Q);
+            less.wrapping_add(Q & 0u16.wrapping_sub(less >> 15))
+        });
+        *three = [a as u8, (a >> 8 | b << 4) as u8, (b >> 4) as u8];
+    }
+}
+
+/// Two coefficients of 12 bits.
+fn two([a, b, c]: &[u8; 3]) -> [u16; 2] {
+    let (a, b, c) = (u16::from(*a), u16::from(*b), u16::from(*c));
+    [a | (b & 15) << 8, b >> 4 | c << 4]
 }
 
 #[cfg(test)]
@@ -36,6 +48,16 @@ mod tests {
             key[byte] += one;
             assert!(!is_reduced(&key), "3329 in place {at}");
             key[byte] -= one;
+        }
+    }
+
+    #[test]
+    fn every_pair_of_coefficients_is_taken_modulo_q() {
+        for x in 0..4096u16 {
+            let y = 4095 - x;
+            let mut key = [x as u8, (x >> 8 | y << 4) as u8, (y >> 4) as u8].repeat(VECTOR / 3);
+            reduce(&mut key);
+            assert!(key.as_chunks().0.iter().all(|three| two(three) == [x % Q, y % Q]), "{x} and {y}");
         }
     }
 }

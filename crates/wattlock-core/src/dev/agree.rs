@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::case::{CANARY, Case, Suite, Want, wiped_or_untouched};
 use super::make::{ml_kem_key, rsa_parts, sealing};
+use super::refuse::with_coefficient;
 use super::subject::Way;
 use crate::error::Error;
 use crate::kat::Expected;
@@ -130,7 +131,13 @@ fn ciphertexts(suite: &Suite<'_>) -> Vec<OwnedRequest> {
     }
     ciphertexts.extend([vec![0; own.len()], vec![0xff; own.len()]]);
     let request = |input| suite.request(Kind::MlKem768Decapsulate, key.clone(), input);
-    ciphertexts.into_iter().map(request).collect()
+    let mut requests: Vec<_> = ciphertexts.into_iter().map(request).collect();
+    // A secret coefficient that is not reduced is taken modulo q (FIPS 203 algorithm 6).
+    for (at, value) in [(0, 3329), (1, 3330), (500, 4095), (767, 3329)] {
+        let key = Arc::new(ml_kem_key(&with_coefficient(&secret, at, value)));
+        requests.push(suite.request(Kind::MlKem768Decapsulate, key, own.clone()));
+    }
+    requests
 }
 
 fn bulk(suite: &Suite<'_>, kind: Kind) -> Vec<OwnedRequest> {

@@ -290,8 +290,8 @@ pub mod model {
     /// Eight plain integers and whether they are secret.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Model {
-        numbers: [u64; LANES],
-        poisoned: bool,
+        pub(in crate::lanes::vector) numbers: [u64; LANES],
+        pub(in crate::lanes::vector) poisoned: bool,
     }
 
     /// Eight truth values and whether they are secret.
@@ -306,24 +306,6 @@ pub mod model {
         #[cfg(test)]
         pub fn secret(numbers: &[u64; LANES]) -> Model {
             Model { numbers: *numbers, poisoned: true }
-        }
-
-        /// The numbers, for operations on parts of them, whose result is [`Model::joined`] again.
-        #[cfg(test)]
-        pub fn numbers(self) -> [u64; LANES] {
-            self.numbers
-        }
-
-        /// Other numbers, as secret as these.
-        #[cfg(test)]
-        pub fn with(self, numbers: [u64; LANES]) -> Model {
-            Model { numbers, ..self }
-        }
-
-        /// Numbers that were computed from all of these.
-        #[cfg(test)]
-        pub fn joined(from: &[Model], numbers: [u64; LANES]) -> Model {
-            Model { numbers, poisoned: from.iter().any(|one| one.poisoned) }
         }
 
         /// The numbers, secret or not: where a test says that a result is meant to be public.

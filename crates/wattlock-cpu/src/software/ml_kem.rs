@@ -7,7 +7,7 @@ use fips203::traits::{Decaps, Encaps, KeyGen, SerDes};
 use wattlock_core::{Error, Fault, Key, Material};
 use zeroize::Zeroizing;
 
-use crate::kem::{BAD_PUBLIC, BAD_SECRET};
+use crate::kem::{self, BAD_PUBLIC, BAD_SECRET};
 
 /// A decapsulation key that was checked. It wipes itself.
 struct SecretKey(DecapsKey);
@@ -42,7 +42,7 @@ pub fn encapsulate(peer: &[u8], m: &[u8], out: &mut [u8]) -> Result<usize, Error
 /// The shared secret of a ciphertext.
 ///
 /// # Errors
-/// [`Error::Invalid`] for a key whose hash is wrong or that is not reduced, or a length.
+/// [`Error::Invalid`] for a key whose hash is wrong or whose public half is not reduced, or a length.
 pub fn decapsulate(key: &Key, ciphertext: &[u8], out: &mut [u8]) -> Result<usize, Error> {
     let secret = key.expanded(SecretKey::new)?;
     let ciphertext = ciphertext.try_into().map_err(|_| Error::Invalid("input length"))?;
@@ -54,7 +54,9 @@ pub fn decapsulate(key: &Key, ciphertext: &[u8], out: &mut [u8]) -> Result<usize
 impl SecretKey {
     fn new(material: &Material) -> Result<SecretKey, Error> {
         let Material::MlKem(bytes) = material else { return Err(Error::Invalid("key algorithm")) };
-        let bytes = Zeroizing::new(<[u8; 2400]>::try_from(&bytes[..]).map_err(|_| BAD_SECRET)?);
+        let mut bytes = Zeroizing::new(<[u8; 2400]>::try_from(&bytes[..]).map_err(|_| BAD_SECRET)?);
+        // The library refuses coefficients that the standard takes modulo q.
+        kem::reduce(&mut *bytes);
         DecapsKey::try_from_bytes(*bytes).map(SecretKey).map_err(|_| BAD_SECRET)
     }
 }

@@ -1,6 +1,6 @@
 //! ML-KEM-768 (FIPS 203), from given randomness. AWS-LC checks what FIPS 203 section 7 has it check: an encapsulation key
-//! is reduced, a decapsulation key's hash is its own. That a decapsulation key is reduced, too, as OpenSSL has it, is checked
-//! here.
+//! is reduced, a decapsulation key's hash is its own. That the encapsulation key in a decapsulation key is reduced, too, is
+//! checked here.
 
 use std::ptr;
 
@@ -86,9 +86,9 @@ pub(in super::super) fn encapsulate(peer: &[u8], m: &[u8], out: &mut [u8]) -> Re
 
 impl Decapsulator {
     /// # Errors
-    /// [`Error::Invalid`] for a length, or coefficients that are not reduced. The hash is checked with each decapsulation.
+    /// [`Error::Invalid`] for a length, or if the public half is not reduced. The hash is checked with each decapsulation.
     pub(in super::super) fn new(bytes: &[u8]) -> Result<Decapsulator, Error> {
-        if !(kem::is_reduced(bytes) && kem::is_reduced(&bytes[kem::VECTOR..])) {
+        if !bytes.get(kem::VECTOR..).is_some_and(kem::is_reduced) {
             return Err(BAD_SECRET);
         }
         // SAFETY: reads the slice and returns a key of ours, or null.

@@ -161,12 +161,12 @@ fn half<V: Shorts>(bits: V) -> [V; 4] {
     [a.sub16(three), b.sub16(three), c.sub16(three), d.sub16(three)]
 }
 
-/// The highest bit of each number, where a polynomial of 12 bits each has a coefficient that is the modulus or more.
+/// The highest bit of each number, where a public polynomial of 12 bits each has a coefficient that is the modulus or more.
 #[inline(always)]
-pub fn above<V: Shorts, S: Source>(bytes: &[u8]) -> V {
+pub fn above<V: Shorts>(bytes: &[u8]) -> V {
     let mut above = V::splat(0);
     for at in 0..8 {
-        above = above.or(V::splat16(Q - 1).sub16(decode12::<V, S>(bytes, at)));
+        above = above.or(V::splat16(Q - 1).sub16(decode12::<V, Public>(bytes, at)));
     }
     above.and(V::splat16(i16::MIN))
 }

@@ -6,7 +6,7 @@
 //! to its owner, and before that the matrix's seed; of an encapsulation ciphertext and shared secret; of a decapsulation the
 //! shared secret. Whether a ciphertext was right is never public: a mask chooses between two secrets.
 
-use super::codec::{self, BYTES4, BYTES10, BYTES12, Public, Secret, Source};
+use super::codec::{self, BYTES4, BYTES10, BYTES12, Public, Secret};
 use super::ntt::{self, Operand, Sum};
 use super::sample::{self, Four, MESSAGE, Message, Samples};
 use super::{CIPHERTEXT, LANES, PUBLIC};
@@ -47,7 +47,7 @@ pub struct Decapsulation<'a> {
     pub ciphertext: &'a [u8],
     /// The shared secret.
     pub out: &'a mut [u8],
-    /// Whether the key's hash is that of its encapsulation key, and all of it reduced; if not, the secret is not written.
+    /// Whether the key's hash is that of its encapsulation key, and that reduced; if not, the secret is not written.
     pub fits: bool,
 }
 
@@ -209,12 +209,12 @@ fn last(ciphertext: &[u8]) -> [u8; BYTES4 + 16] {
     last
 }
 
-/// Where the vector with which a key begins has coefficients that are not reduced.
+/// Where the vector with which an encapsulation key begins has coefficients that are not reduced.
 #[inline(always)]
-fn above<V: Shorts, S: Source>(key: &[u8]) -> V {
+fn above<V: Shorts>(key: &[u8]) -> V {
     let mut above = V::splat(0);
     for column in 0..K {
-        above = above.or(codec::above::<V, S>(&key[BYTES12 * column..]));
+        above = above.or(codec::above::<V>(&key[BYTES12 * column..]));
     }
     above
 }
@@ -222,7 +222,7 @@ fn above<V: Shorts, S: Source>(key: &[u8]) -> V {
 /// Whether each coefficient of an encapsulation key is reduced (FIPS 203 section 7.2).
 #[inline(always)]
 pub fn is_reduced<V: Shorts>(peer: &[u8]) -> bool {
-    above::<V, Public>(peer).is_zero().reveal()[0] != 0
+    above::<V>(peer).is_zero().reveal()[0] != 0
 }
 
 /// ML-KEM.KeyGen_internal (FIPS 203 algorithms 13 and 16) of one to eight seeds.
@@ -364,7 +364,7 @@ pub fn decapsulate<V: Shorts>(items: &mut [Decapsulation<'_>]) {
     }
 }
 
-/// Whose hash is right, and whose coefficients are reduced, as OpenSSL has it: public.
+/// Whose hash is right, and whose encapsulation key is reduced: public.
 #[inline(always)]
 fn check<V: Shorts>(items: &mut [Decapsulation<'_>], hashes: &Four<V>, kept: &Four<V>) {
     let mut wrong = *hashes;
@@ -372,7 +372,7 @@ fn check<V: Shorts>(items: &mut [Decapsulation<'_>], hashes: &Four<V>, kept: &Fo
         *wrong = wrong.xor(*kept);
     }
     for (item, wrong) in items.iter_mut().zip(sample::rows(&wrong)) {
-        let above = above::<V, Secret>(item.key).or(above::<V, Public>(&item.key[VECTOR..]));
+        let above = above::<V>(&item.key[VECTOR..]);
         item.fits = wrong.or(above).is_zero().publish().reveal()[0] != 0;
     }
 }

@@ -14,7 +14,7 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
-use wattlock_core::{Data, Error, Item, Kind, KindSet, ML_KEM_768_PUBLIC, Material};
+use wattlock_core::{Data, Error, Item, Kind, KindSet, ML_KEM_768_PUBLIC, Material, Request};
 
 use super::vector::shorts::Isa;
 use crate::detect::Cpu;
@@ -30,8 +30,9 @@ const CIPHERTEXT: usize = 1088;
 const SEED: usize = 64;
 const SECRET: usize = 2400;
 
-/// Bytes of a shared secret.
+/// Bytes of a shared secret, and of an encapsulation's randomness.
 const SHARED: usize = 32;
+const RANDOMNESS: usize = 32;
 
 /// The kinds.
 const KINDS: [Kind; 3] = [Kind::MlKem768Generate, Kind::MlKem768Encapsulate, Kind::MlKem768Decapsulate];
@@ -57,80 +58,81 @@ pub fn run(isa: Isa, kind: Kind, items: &mut [Item<'_>]) {
 fn generate(isa: Isa, items: &mut [Item<'_>]) {
     let (mut work, mut count): ([Generation<'_>; LANES], usize) = Default::default();
     for Item { request, result } in items {
-        let Some((_, out)) = apart(&mut request.data, SECRET) else {
-            *result = Err(Error::Invalid("output length"));
-            continue;
-        };
-        if request.nonce.len() != SEED {
-            *result = Err(Error::Invalid("nonce length"));
-            continue;
-        }
-        work[count] = Generation { seed: request.nonce, out };
-        (*result, count) = (Ok(SECRET), count + 1);
+        *result = generation(request).map(|one| {
+            (work[count], count) = (one, count + 1);
+            SECRET
+        });
     }
     if count > 0 {
         isa.generate(&mut work[..count]);
     }
 }
 
+fn generation<'r>(request: &'r mut Request<'_>) -> Result<Generation<'r>, Error> {
+    let (_, out) = apart(&mut request.data, SECRET)?;
+    if request.nonce.len() != SEED {
+        return Err(Error::Invalid("nonce length"));
+    }
+    Ok(Generation { seed: request.nonce, out })
+}
+
 fn encapsulate(isa: Isa, items: &mut [Item<'_>]) {
     let (mut work, mut count): ([Encapsulation<'_>; LANES], usize) = Default::default();
     for Item { request, result } in items {
-        let Some((peer, out)) = apart(&mut request.data, CIPHERTEXT + SHARED) else {
-            *result = Err(Error::Invalid("output length"));
-            continue;
-        };
-        if request.nonce.len() != 32 {
-            *result = Err(Error::Invalid("nonce length"));
-            continue;
-        }
-        if peer.len() != PUBLIC || !isa.is_reduced(peer) {
-            *result = Err(BAD_PUBLIC);
-            continue;
-        }
-        work[count] = Encapsulation { peer, m: request.nonce, out };
-        (*result, count) = (Ok(CIPHERTEXT + SHARED), count + 1);
+        *result = encapsulation(isa, request).map(|one| {
+            (work[count], count) = (one, count + 1);
+            CIPHERTEXT + SHARED
+        });
     }
     if count > 0 {
         isa.encapsulate(&mut work[..count]);
     }
 }
 
+fn encapsulation<'r>(isa: Isa, request: &'r mut Request<'_>) -> Result<Encapsulation<'r>, Error> {
+    let (peer, out) = apart(&mut request.data, CIPHERTEXT + SHARED)?;
+    if request.nonce.len() != RANDOMNESS {
+        return Err(Error::Invalid("nonce length"));
+    }
+    if peer.len() != PUBLIC || !isa.is_reduced(peer) {
+        return Err(BAD_PUBLIC);
+    }
+    Ok(Encapsulation { peer, m: request.nonce, out })
+}
+
 fn decapsulate(isa: Isa, items: &mut [Item<'_>]) {
     let (mut work, mut count): ([Decapsulation<'_>; LANES], usize) = Default::default();
-    let (mut results, mut waiting): ([Option<&mut Result<usize, Error>>; LANES], _) = Default::default();
+    let mut results: [Option<&mut Result<usize, Error>>; LANES] = Default::default();
     for Item { request, result } in items {
-        let key = match request.key.material() {
-            Material::MlKem(key) if key.len() == SECRET => key,
-            _ => {
-                *result = Err(Error::Invalid("key algorithm"));
-                continue;
-            }
-        };
-        let Some((ciphertext, out)) = apart(&mut request.data, SHARED) else {
-            *result = Err(Error::Invalid("output length"));
-            continue;
-        };
-        if ciphertext.len() != CIPHERTEXT {
-            *result = Err(Error::Invalid("input length"));
-            continue;
+        match decapsulation(request) {
+            Ok(one) => (work[count], results[count], count) = (one, Some(result), count + 1),
+            Err(error) => *result = Err(error),
         }
-        work[count] = Decapsulation { key, ciphertext, out, fits: false };
-        (results[count], count) = (Some(result), count + 1);
-        waiting = count;
     }
-    if waiting > 0 {
-        isa.decapsulate(&mut work[..waiting]);
+    if count > 0 {
+        isa.decapsulate(&mut work[..count]);
     }
     for (result, item) in results.into_iter().flatten().zip(&work) {
         *result = if item.fits { Ok(SHARED) } else { Err(BAD_SECRET) };
     }
 }
 
-/// Input, and so many bytes of output; nothing if there are fewer, or if both are one.
-fn apart<'r>(data: &'r mut Data<'_>, room: usize) -> Option<(&'r [u8], &'r mut [u8])> {
+fn decapsulation<'r>(request: &'r mut Request<'_>) -> Result<Decapsulation<'r>, Error> {
+    let Material::MlKem(key) = request.key.material() else { return Err(Error::Invalid("key algorithm")) };
+    let (ciphertext, out) = apart(&mut request.data, SHARED)?;
+    if key.len() != SECRET || ciphertext.len() != CIPHERTEXT {
+        return Err(Error::Invalid("input length"));
+    }
+    Ok(Decapsulation { key, ciphertext, out, fits: false })
+}
+
+/// Input, and so many bytes of output.
+///
+/// # Errors
+/// [`Error::Invalid`] if there are fewer, or if both are one.
+fn apart<'r>(data: &'r mut Data<'_>, room: usize) -> Result<(&'r [u8], &'r mut [u8]), Error> {
     match data {
-        Data::Apart { from, to } => Some((from, to.get_mut(..room)?)),
-        Data::InPlace(_) => None,
+        Data::Apart { from, to } => Ok((from, to.get_mut(..room).ok_or(Error::Invalid("output length"))?)),
+        Data::InPlace(_) => Err(Error::Invalid("this kind cannot work in place")),
     }
 }

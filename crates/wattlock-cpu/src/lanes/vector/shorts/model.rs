@@ -50,6 +50,20 @@ mod plain {
 }
 
 impl Model {
+    fn numbers(self) -> [u64; 8] {
+        self.numbers
+    }
+
+    /// Other numbers, as secret as these.
+    fn with(self, numbers: [u64; 8]) -> Model {
+        Model { numbers, ..self }
+    }
+
+    /// Numbers that were computed from all of these.
+    fn joined(from: &[Model], numbers: [u64; 8]) -> Model {
+        Model { numbers, poisoned: from.iter().any(|one| one.poisoned) }
+    }
+
     #[inline(never)]
     fn shorts(self, f: impl Fn(i16) -> i16) -> Model {
         self.with(plain::of_shorts(&plain::shorts_of(&self.numbers()).map(f)))
