@@ -66,6 +66,31 @@ fn to_open(made: &Made) -> Vec<(Option<Key>, Vec<u8>, Vec<u8>)> {
         .collect()
 }
 
+/// NIST's seeds and what becomes of them, cut short by a hash.
+const NIST: &str = include_str!("ml_kem_768_keys.txt");
+
+#[test]
+fn keys_of_nists_seeds_are_nists_on_every_engine() {
+    let hex = |word: &str| -> Vec<u8> {
+        (0..word.len()).step_by(2).map(|at| u8::from_str_radix(&word[at..at + 2], 16).unwrap()).collect()
+    };
+    let lines: Vec<Vec<&str>> =
+        NIST.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(' ').collect()).collect();
+    assert_eq!(lines.len(), 25);
+    let seeds: Vec<_> =
+        lines.iter().map(|line| (None, [hex(line[1]), hex(line[2])].concat(), Vec::new())).collect();
+    let (software, instruction, lanes) = (Software::new(), Instruction::new(), here());
+    let mut engines: Vec<&dyn Engine> = vec![&software, &instruction];
+    engines.extend(lanes.iter().map(|lanes| lanes as &dyn Engine));
+    for engine in engines {
+        let keys = outputs(engine, Kind::MlKem768Generate, &seeds);
+        let keys: Vec<_> = keys.into_iter().map(|key| (None, Vec::new(), key.unwrap())).collect();
+        for (line, digest) in lines.iter().zip(outputs(engine, Kind::Sha3_256, &keys)) {
+            assert_eq!(digest.unwrap(), hex(line[3]), "{} of {}", line[0], engine.description().name);
+        }
+    }
+}
+
 #[test]
 fn every_batch_of_one_to_seventeen_is_what_the_other_engines_make_of_it() {
     let random = Random::new(0x6b656d);
