@@ -56,9 +56,8 @@ fn world() -> &'static World {
     })
 }
 
-fn seal(number: u64, aad: &[u8], mut text: Vec<u8>) -> Vec<u8> {
-    let (mut nonce, mut tag) = ([0; 12], [0; 16]);
-    nonce[4..].copy_from_slice(&number.to_be_bytes());
+fn seal(nonce: [u8; 12], aad: &[u8], mut text: Vec<u8>) -> Vec<u8> {
+    let mut tag = [0; 16];
     let data = Data::InPlace(&mut text);
     let request = Request::new(Kind::Aes256GcmSeal, &world().key, data);
     Portable.run(&mut Request { nonce: &nonce, aad, tag: &mut tag, ..request }).expect("it seals");
@@ -122,9 +121,10 @@ fn forged(bytes: &mut Bytes<'_>) -> Vec<u8> {
         let mut head = [&b"wattlojh"[..], &[1, 0, 0, 0], &1_u32.to_be_bytes(), &epoch.to_be_bytes()].concat();
         head.extend(SALT);
         head.extend((ranges as u32).to_be_bytes());
+        head.extend(odd(bytes).to_be_bytes());
         let starts = (0..ranges).flat_map(|_| odd(bytes).to_be_bytes()).collect();
         journal.resize(at, 0);
-        journal.extend(seal(u64::MAX, &head, starts));
+        journal.extend(seal([0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255], &head, starts));
     }
     journal.resize(8192, 0);
     let (mut number, count) = (0_u64, bytes.below(6));
@@ -136,9 +136,13 @@ fn forged(bytes: &mut Bytes<'_>) -> Vec<u8> {
         let ops = [&durable.to_be_bytes()[..], &operations(bytes, count)].concat();
         let mut head = [&b"wattlojr"[..], &number.to_be_bytes(), &(blob_len as u32).to_be_bytes()].concat();
         head.extend((ops.len() as u32).to_be_bytes());
+        head.extend(odd(bytes).to_be_bytes());
+        let mut nonce = [0; 12];
+        nonce[..8].copy_from_slice(&head[24..32]);
+        nonce[8..].copy_from_slice(&head[12..16]);
         // What is in the file's own slots opens.
         head.extend(world().file.iter().skip(96).copied().chain(std::iter::repeat(0)).take(blob_len));
-        journal.extend(seal(number, &head, ops));
+        journal.extend(seal(nonce, &head, ops));
         journal.resize(journal.len().next_multiple_of(8), 0);
     }
     journal

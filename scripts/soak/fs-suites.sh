@@ -5,12 +5,21 @@
 #                                      (SOAK_PARTS=fs make soak: nothing else).
 #
 #   model       random operations beside an ordinary folder: MODEL_STEPS=20000 in each of nine runs
+#   replace     files that are replaced, removed and moved beside four programs: REPLACE_OPERATIONS=500000 in each of
+#               eight mounts, and git's readers beside a hundredth as many commits
+#   owners      what an owner does to folders of all 512 modes, and in them, beside an ordinary folder
 #   fsx         the fsx of cargo (FSX names one that is there): FSX_MINUTES=10, every chunk size, with kills in between
 #   kills       WATTLOCK_KILLS=1000 kills in mid-write, every acknowledged byte remembered outside
 #   cards       WATTLOCK_CARD_SECONDS=300 on an emulated card with every fault, another policy each second
 #   postgres    PostgreSQL under pgbench: PG_ROUNDS=5 kills of the mount, recovery, amcheck, every acknowledged commit
 #   sqlite      SQLITE_ROUNDS=20 kills of the mount under a writer: integrity_check, every acknowledged commit
 #   build       this repository cloned, built and cleaned inside a mount, rsync -aHAX in both directions
+#   cuts        CUTS=40 power cuts: ext4 on a loop device, some pages written, FS_IOC_SHUTDOWN, the process killed
+#               (scripts/soak/cuts.py, as root; CUTS_SEED=N repeats one run)
+#   full        a full disk, met before each step of a workload, on tmpfs and ext4 (scripts/soak/full.py, as root)
+#   git         GIT_SECONDS=20 of readers beside commits; then git's own tests GIT_TESTS="t0*.sh t1*.sh t2*.sh t3*.sh", with
+#               the installed git; GITSUITE=FOLDER is a built source of its version. What fails fails beside the mount, too
+#   restic      a repository inside: backups, RESTIC_KILLS=5 kills of the mount in one, check --read-data, prune, restore
 #   million     FILES=1000000 files: memory stays below 96 MiB and 512 bytes for each inode
 #   pjdfstest   as root, with allow_other; PJDFSTEST=FOLDER is a built pjdfstest
 #   xfstests    the quick group, as root; XFSTESTS=FOLDER is a built xfstests; QUICK= names other tests
@@ -34,7 +43,7 @@ leave() {
     rm -f "${helper:-}"
     local at
     [ -z "${pg_pid:-}" ] || kill -QUIT "$pg_pid" 2>/dev/null || true
-    for at in "$scratch"/*/mnt "$scratch"/*/mnt2; do
+    for at in "$scratch"/*/mnt "$scratch"/*/mnt2 "$scratch"/cuts/disk; do
         if [ -d "$at" ] || ! stat "$at" >/dev/null 2>&1; then umount -l "$at" 2>/dev/null || true; fi
     done
     sleep 1
@@ -60,17 +69,25 @@ hide() {
 }
 sound() { "$WATTLOCK" fs check -i "$key" "$scratch/$1/vol" | tail -n 1; }
 server() { "$WATTLOCK" fs status "$scratch/$1/mnt" | sed -n 's/^process \([0-9]*\).*/\1/p'; }
-# Kills what serves a volume, and takes the dead mount away.
-shoot() {
+# Kills what serves a volume.
+kill_server() {
     local pid
     pid=$(server "$1")
     kill -9 "$pid"
     while kill -0 "$pid" 2>/dev/null; do sleep .02; done
+}
+# Kills it, and takes the dead mount away.
+shoot() {
+    kill_server "$1"
     until umount -l "$scratch/$1/mnt" 2>/dev/null; do sleep .05; done
 }
 mount_tests() { cargo test --release --locked -p wattlock-cli --test mount -- "$@" --nocapture; }
 
 part_model() { WATTLOCK_MODEL_STEPS=${MODEL_STEPS:-20000} mount_tests random_operations_give; }
+part_replace() {
+    WATTLOCK_REPLACE_OPERATIONS=${REPLACE_OPERATIONS:-500000} mount_tests nothing_fails_beside gits_readers
+}
+part_owners() { WATTLOCK_MODES=1 mount_tests owners; }
 part_kills() { WATTLOCK_KILLS=${WATTLOCK_KILLS:-1000} mount_tests what_was_acknowledged_survives; }
 part_cards() { WATTLOCK_CARD_SECONDS=${WATTLOCK_CARD_SECONDS:-300} mount_tests a_faulty_card; }
 
@@ -237,6 +254,118 @@ part_build() {
     sound build
 }
 
+part_cuts() { python3 scripts/soak/cuts.py "$scratch/cuts" --cuts "${CUTS:-40}" ${CUTS_SEED:+--seed "$CUTS_SEED"}; }
+part_full() { python3 scripts/soak/full.py "$scratch/full"; }
+
+# Git's own tests, which work in a folder: what of them fails, a script and the numbers of its tests in each line.
+git_tests() {
+    (
+        cd "$GITSUITE/t"
+        export TEST_OUTPUT_DIRECTORY=$scratch/git-results GIT_TEST_INSTALLED=/usr/bin
+        mkdir -p "$TEST_OUTPUT_DIRECTORY" "$1"
+        prove -j "$(nproc)" --exec sh "${@:2}" :: --root="$1" 2>/dev/null || true
+    ) >"$scratch/git.log"
+    sed -nE -e 's/^(t[0-9].*\.sh) .*\(Wstat: ([0-9]+).*/\1 \2/p' -e 's/^  Failed tests?: */    /p' "$scratch/git.log"
+    grep '^Files=' "$scratch/git.log" >&2
+}
+
+part_git() {
+    local repo=$scratch/git/mnt/repo end commits=0 reads failed wrong=
+    command -v git >/dev/null || { skipped "git: not installed"; return; }
+    volume git
+    show git
+    git init -q "$repo"
+    commit() { git -C "$repo" -c user.name=n -c user.email=e -c gc.auto=0 commit -q --allow-empty -m "$1"; }
+    commit first
+    end=$((SECONDS + ${GIT_SECONDS:-20}))
+    : >"$scratch/git.said"
+    (
+        reads=0 failed=0
+        while [ $SECONDS -lt $end ] && [ -e "$scratch/git.said" ]; do
+            for words in "status --porcelain" "rev-parse --verify HEAD" "log -1 --oneline"; do
+                reads=$((reads + 1))
+                # shellcheck disable=SC2086 # words
+                git --no-optional-locks -C "$repo" $words >/dev/null 2>>"$scratch/git.said" || failed=$((failed + 1))
+            done
+        done
+        echo "$reads $failed" >"$scratch/git.reads"
+    ) &
+    while [ $SECONDS -lt $end ]; do
+        commits=$((commits + 1))
+        commit "$commits"
+    done
+    wait $!
+    read -r reads failed <"$scratch/git.reads"
+    echo "git: $failed of $reads readers failed beside $commits commits"
+    [ "$failed" = 0 ] || wrong="readers beside commits: $(sort "$scratch/git.said" | uniq -c | sort -n | tail -n 3)"
+    git -C "$repo" fsck --no-progress
+    if [ -x "${GITSUITE:-}/t/helper/test-tool" ]; then
+        git_suite || wrong+=" git's tests fail inside the mount and not beside it"
+    else
+        skipped "git's own tests: GITSUITE names no built source"
+    fi
+    hide git
+    sound git
+    [ -z "$wrong" ] || fail "git: $wrong"
+}
+
+# Runs them inside the mount; those that fail once more on the file system below. False if the failures differ.
+git_suite() {
+    local scripts failing inside beside=
+    mapfile -t scripts < <(cd "$GITSUITE/t" && for one in ${GIT_TESTS:-t0*.sh t1*.sh t2*.sh t3*.sh}; do echo "$one"; done)
+    inside=$(git_tests "$scratch/git/mnt/trash" "${scripts[@]}")
+    mapfile -t failing < <(sed -n 's/^\(t[^ ]*\) .*/\1/p' <<<"$inside")
+    [ ${#failing[@]} = 0 ] || beside=$(git_tests "$scratch/trash" "${failing[@]}")
+    echo "git: ${#scripts[@]} scripts, ${#failing[@]} of them fail inside the mount: ${failing[*]:-none}"
+    diff --label inside --label beside -U 1 <(echo "$inside") <(echo "$beside")
+}
+
+part_restic() {
+    local tree=$scratch/tree round
+    command -v restic >/dev/null || { skipped "restic: not installed"; return; }
+    export RESTIC_REPOSITORY=$scratch/restic/mnt/repo RESTIC_PASSWORD=a RESTIC_CACHE_DIR=$scratch/restic-cache
+    volume restic
+    show restic
+    mkdir "$tree"
+    cp -a crates docs scripts "$tree"
+    head -c 32M /dev/urandom >"$tree/random"
+    change() {
+        head -c 10M /dev/urandom >"$tree/more$1"
+        echo "$1" >>"$tree/docs/README.md"
+        rm -rf "$tree/more$(($1 - 2))"
+    }
+    whole() { restic check -q --read-data || fail "restic: check finds something $1"; }
+    restic init -q
+    restic backup -q "$tree"
+    change 0
+    restic backup -q "$tree"
+    whole "after two backups"
+    for ((round = 1; round <= ${RESTIC_KILLS:-5}; round++)); do
+        change "$round"
+        restic backup -q "$tree" >/dev/null 2>&1 &
+        sleep "0.$((RANDOM % 9))$round"
+        kill_server restic
+        # It would go on trying, and write into the folder below.
+        kill -9 $! 2>/dev/null || true
+        wait $! 2>/dev/null || true
+        until umount -l "$scratch/restic/mnt" 2>/dev/null; do sleep .05; done
+        show restic
+        restic unlock -q
+        whole "after a kill"
+        restic backup -q "$tree"
+        whole "after the backup that follows a kill"
+        echo "restic: round $round: killed in a backup, whole, backed up again"
+    done
+    restic forget -q --keep-last 1 --prune
+    whole "after prune"
+    hide restic
+    show restic
+    restic restore -q latest --target "$scratch/restored"
+    diff -r --no-dereference "$tree" "$scratch/restored$tree" || fail "restic: what was restored is another tree"
+    hide restic
+    sound restic
+}
+
 part_million() {
     local files=${FILES:-1000000}
     volume million
@@ -336,7 +465,7 @@ SH
 [ -x "$WATTLOCK" ] || fail "$WATTLOCK is not there: make build"
 "$WATTLOCK" keygen -o "$key" >/dev/null 2>&1
 recipient=$(sed -n 's/^# public key: //p' "$key")
-[ $# -gt 0 ] || set -- model fsx kills cards postgres sqlite build million pjdfstest xfstests
+[ $# -gt 0 ] || set -- model replace owners fsx kills cards cuts full postgres sqlite git restic build million pjdfstest xfstests
 for part in "$@"; do
     declare -F "part_$part" >/dev/null || fail "no part $part"
 done

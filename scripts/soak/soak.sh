@@ -5,8 +5,8 @@
 # handshakes with aborts in one program and 200,000 with nginx, over which memory stays flat; 100,000 random responses that
 # are compressed; handshakes under valgrind; and with
 # the newer ones everything that nginx must survive under the address sanitizer (scripts/test/asan.sh).
-# Then a mounted volume, where there is FUSE: scripts/soak/fs-suites.sh, which names its parts and variables; pjdfstest and
-# xfstests only if PJDFSTEST and XFSTESTS name built ones. Then WATTLOCK_BRIDGE_KILLS=50 kills of the bridge to Kafka and of
+# Then a mounted volume, where there is FUSE: scripts/soak/fs-suites.sh, which names its parts and variables; pjdfstest,
+# xfstests and git's tests only if PJDFSTEST, XFSTESTS and GITSUITE name built ones. Then WATTLOCK_BRIDGE_KILLS=50 kills of the bridge to Kafka and of
 # its broker, where there is Java.
 # Then all tests under the address sanitizer, with the newer nginx, what has threads under the thread sanitizer, and the faults that
 # each check must find (scripts/test/sanitize.sh, scripts/test/planted.sh): hours of building at first.

@@ -98,7 +98,11 @@ pub(crate) fn replace(folder: impl AsFd, name: &str, content: &[u8], mode: Mode)
         let _ = rustix::fs::unlinkat(folder, &*temporary, AtFlags::empty());
         return written;
     }
-    rustix::fs::fsync(folder).map_err(failed)
+    match rustix::fs::fsync(folder) {
+        // A folder that may be entered and not read: its descriptor only names it.
+        Err(Errno::BADF) => rustix::fs::syncfs(&file).map_err(failed),
+        synced => synced.map_err(failed),
+    }
 }
 
 /// A reserved name that nothing else has.

@@ -24,7 +24,7 @@ use crate::content::{Content, Contents};
 use crate::format::Geometry;
 use crate::rotate::{shown, shown_stored};
 use crate::store::{File as _, Place, Store};
-use crate::tree::{Entry, Folder, Tree};
+use crate::tree::{Entry, Folder, Stored, Tree};
 
 /// Bytes read together.
 const STEP: usize = 1 << 20;
@@ -42,6 +42,8 @@ pub struct Found {
     pub bytes: u64,
     /// What is damaged and stays so, a line each.
     pub damaged: Vec<String>,
+    /// What this user may not look at, a line each.
+    pub closed: Vec<String>,
     /// What was damaged and is no longer, a line each.
     pub repaired: Vec<String>,
     /// What is of no harm, a line each.
@@ -122,7 +124,8 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
     /// What was found, sorted by line.
     pub fn found(&self) -> Found {
         let mut found = self.state().found.clone();
-        for lines in [&mut found.damaged, &mut found.repaired, &mut found.notes] {
+        let found_lines = [&mut found.damaged, &mut found.closed, &mut found.repaired, &mut found.notes];
+        for lines in found_lines {
             lines.sort();
         }
         found
@@ -157,6 +160,17 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         self.state().found.damaged.push(format!("{path}: {what}"));
     }
 
+    /// Notes an error of what was looked at.
+    fn failed(&self, path: &str, error: &Error) {
+        match Errno::from_raw_os_error(error.errno()) {
+            Errno::ACCESS | Errno::PERM if matches!(error, Error::Io { .. }) => {
+                let path = if path.is_empty() { "the volume's folder" } else { path };
+                self.state().found.closed.push(format!("{path}: {error}"));
+            }
+            _ => self.damaged(path, error),
+        }
+    }
+
     fn repaired(&self, path: &str, what: impl std::fmt::Display) {
         self.state().found.repaired.push(format!("{path}: {what}"));
     }
@@ -171,26 +185,34 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
     ) {
         self.state().found.folders += 1;
         let folder = Arc::new(folder);
-        let (listed, foreign) = match self.tree.list_until(&folder, stop, crypto) {
-            Ok(both) => both,
+        let survey = match self.tree.survey(&folder, stop, crypto) {
+            Ok(survey) => survey,
             Err(Error::Files(wattlock_files::Error::Door(wattlock_door::Error::Interrupted))) => return,
-            Err(error) => return self.damaged(path, error),
+            Err(error) => return self.failed(path, &error),
         };
-        for left in self.tree.leftovers(&folder).unwrap_or_default() {
-            let line =
-                format!("{}: left over by a crash or a repair, of no harm", join(path, &shown_stored(&left)));
-            self.state().found.notes.push(line);
+        for (stored, what) in survey.useless() {
+            let what = match what {
+                Stored::OwnCopy => "another program's copy of a file of the volume",
+                _ => "left over by a crash or a repair",
+            };
+            let path = join(path, &shown_stored(stored));
+            self.state().found.notes.push(format!("{path}: {what}, of no harm"));
         }
         let below = |stored: &OsString| {
             let slash = if place.is_empty() { &b""[..] } else { b"/" };
             [place, slash, stored.as_bytes()].concat()
         };
         let mut items: Vec<Item> = Vec::new();
-        for entry in &listed {
+        for entry in &survey.listed {
             let (place, shown) = (below(&entry.stored), join(path, &shown(&entry.name)));
             items.push(Item { entry: entry.entry(), kind: entry.kind, place, shown, nameless: false });
         }
-        for stored in foreign {
+        for stored in survey.foreign {
+            if self.tree.is_of_others(&folder, &stored) {
+                let path = join(path, &shown_stored(&stored));
+                self.state().found.notes.push(format!("{path}: another program's, and not of this volume"));
+                continue;
+            }
             let Some(kind) = self.tree.kind(&folder, &stored) else { continue };
             let (place, shown) = (below(&stored), join(path, &shown_stored(&stored)));
             let entry = Entry { stored, sidecar: None };
@@ -223,7 +245,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
             FileType::Symlink => match self.tree.read_link(folder, &item.entry, crypto) {
                 Ok(_) => true,
                 Err(error) => {
-                    self.damaged(path, error);
+                    self.failed(path, &error);
                     false
                 }
             },
@@ -250,7 +272,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
                 }
             }
             Err(error) => {
-                self.damaged(&item.shown, error);
+                self.failed(&item.shown, &error);
                 return matches!(item.kind, FileType::Directory);
             }
             Ok(inner) => inner,
@@ -304,7 +326,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         let file = match self.tree.open_file(folder, &item.entry, OFlags::RDONLY) {
             Ok(file) => file,
             Err(error) => {
-                self.damaged(path, error);
+                self.failed(path, &error);
                 return false;
             }
         };
@@ -323,7 +345,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
                 true
             }
             Err(error) => {
-                self.damaged(path, error);
+                self.failed(path, &error);
                 false
             }
         }
@@ -357,23 +379,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
                 }
                 Err(Error::Damaged(_)) => {
                     let end = len.min(at + buffer.len() as u64);
-                    while at < end {
-                        let piece = (chunk - at % chunk).min(end - at) as usize;
-                        let index = at / chunk;
-                        at += piece as u64;
-                        match content.read(&mut buffer[..piece], at - piece as u64, crypto) {
-                            Ok(read) => self.state().found.bytes += read as u64,
-                            Err(_) => {
-                                let next = self.next_stored(content, index);
-                                at = at.max(next.saturating_mul(chunk).min(len));
-                                let last = (at - 1) / chunk;
-                                match bad.last_mut() {
-                                    Some((_, before)) if *before + 1 == index => *before = last,
-                                    _ => bad.push((index, last)),
-                                }
-                            }
-                        }
-                    }
+                    at = self.read_chunks(content, (at, end), buffer, &mut bad, crypto);
                 }
                 Err(error) => {
                     self.damaged(path, error);
@@ -391,6 +397,36 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
                 false => self.damaged(path, format!("chunks {first} to {last} do not authenticate")),
             }
         }
+    }
+
+    /// Reads chunk by chunk from one place to another, and enters those that are damaged. Returns where to go on.
+    fn read_chunks(
+        &self,
+        content: &Content<S>,
+        (mut at, end): (u64, u64),
+        buffer: &mut [u8],
+        bad: &mut Vec<(u64, u64)>,
+        crypto: &mut impl Crypto,
+    ) -> u64 {
+        let (len, chunk) = (content.len(), self.chunk as u64);
+        while at < end {
+            let piece = (chunk - at % chunk).min(end - at) as usize;
+            let index = at / chunk;
+            at += piece as u64;
+            match content.read(&mut buffer[..piece], at - piece as u64, crypto) {
+                Ok(read) => self.state().found.bytes += read as u64,
+                Err(_) => {
+                    let next = self.next_stored(content, index);
+                    at = at.max(next.saturating_mul(chunk).min(len));
+                    let last = (at - 1) / chunk;
+                    match bad.last_mut() {
+                        Some((_, before)) if *before + 1 == index => *before = last,
+                        _ => bad.push((index, last)),
+                    }
+                }
+            }
+        }
+        at
     }
 
     /// The chunk behind a damaged one that may be anything else: all that lie in one hole of the backing file have no bytes

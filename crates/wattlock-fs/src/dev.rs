@@ -6,9 +6,12 @@
 //! [`SimStore::crash_torn`] tears pages, too, between sectors. Room is bounded on request: a write that finds no more
 //! pages writes what fits and fails with `ENOSPC`.
 
+pub mod plans;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wattlock_core::sync::lock;
 
 use rustix::fs::Timestamps;
@@ -29,6 +32,8 @@ pub struct SimStore(Arc<Mutex<World>>);
 pub struct SimFile {
     store: SimStore,
     inode: u64,
+    /// Held as long as it is open.
+    _open: Arc<()>,
 }
 
 #[derive(Default)]
@@ -40,6 +45,12 @@ struct World {
     log: Vec<Op>,
     next: u64,
     room: Option<usize>,
+    /// So many pages more are to be had, whatever is given back.
+    left: Option<usize>,
+    /// Who has files open.
+    open: BTreeMap<u64, Weak<()>>,
+    /// Pages that were taken and not written yet.
+    taken: BTreeMap<u64, BTreeSet<usize>>,
     syncs: usize,
     writes: usize,
     reads: usize,
@@ -52,6 +63,8 @@ struct World {
     unreadable: BTreeSet<u64>,
     times: BTreeMap<u64, Timestamps>,
     hook: Option<Box<dyn FnOnce() + Send>>,
+    /// Files that are older than any epoch.
+    old: BTreeSet<u64>,
     after: BTreeMap<Moment, Box<dyn FnOnce() + Send>>,
 }
 
@@ -207,14 +220,16 @@ impl SimStore {
         world.names.insert(path.into(), inode);
         world.files.insert(inode, Image::default());
         world.log.push(Op::Make(inode));
+        let file = world.file(self, inode);
         drop(world);
-        (SimFile { store: self.clone(), inode }, Place { inode: (1, inode), path: path.into() })
+        (file, Place { inode: (1, inode), path: path.into() })
     }
 
     /// Opens a file, if there is one of this name.
     pub fn open(&self, path: &str) -> Option<(SimFile, Place)> {
-        let inode = *self.world().names.get(path.as_bytes())?;
-        Some((SimFile { store: self.clone(), inode }, Place { inode: (1, inode), path: path.into() }))
+        let mut world = self.world();
+        let inode = *world.names.get(path.as_bytes())?;
+        Some((world.file(self, inode), Place { inode: (1, inode), path: path.into() }))
     }
 
     /// Gives a file another name.
@@ -228,6 +243,23 @@ impl SimStore {
     /// Removes a file's name; open files go on.
     pub fn remove(&self, path: &str) {
         self.world().names.remove(path.as_bytes());
+    }
+
+    /// Gives back the room of files that have no name and are not open; says how many pages.
+    pub fn drop_nameless(&self) -> usize {
+        let mut world = self.world();
+        let before = world.pages();
+        let open: BTreeSet<u64> =
+            world.open.iter().filter(|(_, open)| open.strong_count() > 0).map(|(inode, _)| *inode).collect();
+        let named: BTreeSet<u64> = world.names.values().copied().collect();
+        let World { files, taken, .. } = &mut *world;
+        for (inode, image) in
+            files.iter_mut().filter(|(inode, _)| !open.contains(inode) && !named.contains(inode))
+        {
+            *image = Image::default();
+            taken.remove(inode);
+        }
+        before - world.pages()
     }
 
     /// Whether a file is in a folder that may not be looked into.
@@ -283,6 +315,23 @@ impl SimStore {
     /// Pages in use.
     pub fn used(&self) -> usize {
         self.world().files.values().map(|image| image.pages.len()).sum()
+    }
+
+    /// From now on so many pages more are to be had, and then none: others take what is given back.
+    pub fn fill_after(&self, pages: Option<usize>) {
+        self.world().left = pages;
+    }
+
+    /// Pages in use or taken.
+    pub fn taken(&self) -> usize {
+        self.world().pages()
+    }
+
+    /// A file was made long ago.
+    pub fn make_old(&self, name: &str) {
+        let mut world = self.world();
+        let inode = world.names.get(name.as_bytes()).copied();
+        world.old.extend(inode);
     }
 
     /// How many syncs there were, of files and of everything.
@@ -465,22 +514,17 @@ impl File for SimFile {
     fn write_at(&self, from: &[u8], at: u64) -> io::Result<()> {
         let mut world = self.store.world();
         world.writes += 1;
-        let used: usize = world.files.values().map(|image| image.pages.len()).sum();
-        let mut room = world.room.map_or(usize::MAX, |room| room.saturating_sub(used));
-        let image = &world.files[&self.inode];
         let mut fits = 0;
         for (page, _, _, len) in Image::spans(at as usize, from.len()) {
-            if !image.pages.contains_key(&page) {
-                if room == 0 {
-                    break;
-                }
-                room -= 1;
+            if !world.has(self.inode, page) && !world.take(self.inode, page) {
+                break;
             }
             fits += len;
         }
         let op = Op::Write(self.inode, at as usize, from[..fits].to_vec());
         if fits > 0 {
             world.files.entry(self.inode).or_default().apply(&op);
+            world.give_back(self.inode, |image, page| image.pages.contains_key(&page));
             world.log.push(op);
         }
         if fits == from.len() { Ok(()) } else { Err(rustix::io::Errno::NOSPC.into()) }
@@ -495,8 +539,22 @@ impl File for SimFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut world = self.store.world();
         let op = Op::Cut(self.inode, len as usize);
+        let grows = world.files[&self.inode].len < len as usize;
         world.files.entry(self.inode).or_default().apply(&op);
+        if !grows {
+            world.give_back(self.inode, |_, page| page * PAGE >= len as usize);
+        }
         world.log.push(op);
+        Ok(())
+    }
+
+    fn take_room(&self, at: u64, len: u64) -> io::Result<()> {
+        let mut world = self.store.world();
+        for (page, ..) in Image::spans(at as usize, len as usize) {
+            if !world.has(self.inode, page) && !world.take(self.inode, page) {
+                return Err(rustix::io::Errno::NOSPC.into());
+            }
+        }
         Ok(())
     }
 
@@ -523,6 +581,10 @@ impl File for SimFile {
         let len = len.min((image.len as u64).saturating_sub(at));
         let op = Op::Punch(self.inode, at as usize, len as usize);
         image.apply(&op);
+        world.give_back(self.inode, |_, page| {
+            let (from, to) = (page * PAGE, (page + 1) * PAGE);
+            from >= at as usize && to <= (at + len) as usize
+        });
         world.log.push(op);
         Ok(())
     }
@@ -533,6 +595,14 @@ impl File for SimFile {
 
     fn is_removed(&self) -> bool {
         !self.store.world().names.values().any(|inode| *inode == self.inode)
+    }
+
+    fn born(&self) -> Option<Duration> {
+        let world = self.store.world();
+        // In the middle of everything: a simulated crash takes no time.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let old = world.old.contains(&self.inode) || world.names.get(JOURNAL.as_bytes()) == Some(&self.inode);
+        Some(if old { Duration::ZERO } else { now.saturating_sub(Duration::from_secs(60)) })
     }
 
     fn times(&self) -> io::Result<Option<Timestamps>> {
@@ -548,6 +618,47 @@ impl File for SimFile {
 }
 
 impl World {
+    /// Pages in use or taken.
+    fn pages(&self) -> usize {
+        let used: usize = self.files.values().map(|image| image.pages.len()).sum();
+        used + self.taken.values().map(BTreeSet::len).sum::<usize>()
+    }
+
+    /// Opens a file.
+    fn file(&mut self, store: &SimStore, inode: u64) -> SimFile {
+        let there = self.open.get(&inode).and_then(Weak::upgrade);
+        let open = there.unwrap_or_else(|| {
+            let open = Arc::new(());
+            self.open.insert(inode, Arc::downgrade(&open));
+            open
+        });
+        SimFile { store: store.clone(), inode, _open: open }
+    }
+
+    /// Whether a page has room.
+    fn has(&self, inode: u64, page: usize) -> bool {
+        let taken = self.taken.get(&inode).is_some_and(|pages| pages.contains(&page));
+        taken || self.files[&inode].pages.contains_key(&page)
+    }
+
+    /// Takes room for a page; whether there was any.
+    fn take(&mut self, inode: u64, page: usize) -> bool {
+        let full = self.room.is_some_and(|room| room <= self.pages()) || self.left == Some(0);
+        if !full {
+            self.left = self.left.map(|left| left - 1);
+            self.taken.entry(inode).or_default().insert(page);
+        }
+        !full
+    }
+
+    /// Of pages that are taken some are not any longer: they are in use, or given back.
+    fn give_back(&mut self, inode: u64, gone: impl Fn(&Image, usize) -> bool) {
+        let image = &self.files[&inode];
+        if let Some(pages) = self.taken.get_mut(&inode) {
+            pages.retain(|page| !gone(image, *page));
+        }
+    }
+
     /// Whether this sync fails.
     fn fails(&mut self) -> bool {
         if self.good > 0 {
@@ -567,12 +678,15 @@ impl Store for SimStore {
         Ok(self.open(JOURNAL).unwrap_or_else(|| self.create(JOURNAL)).0)
     }
 
-    fn find(&self, place: &Place) -> io::Result<Option<(Place, SimFile)>> {
-        let world = self.world();
+    fn journal_to_read(&self) -> io::Result<Option<SimFile>> {
+        Ok(self.open(JOURNAL).map(|(file, _)| file))
+    }
+
+    fn find(&self, place: &Place, _write: bool) -> io::Result<Option<(Place, SimFile)>> {
+        let mut world = self.world();
         let there = world.names.get(&place.path).copied().filter(|inode| !world.hidden.contains(inode));
-        Ok(there.map(|inode| {
-            (Place { inode: (1, inode), path: place.path.clone() }, SimFile { store: self.clone(), inode })
-        }))
+        Ok(there
+            .map(|inode| (Place { inode: (1, inode), path: place.path.clone() }, world.file(self, inode))))
     }
 
     fn walk(
@@ -590,7 +704,7 @@ impl Store for SimStore {
         for (path, inode) in names {
             let there = || match hidden.contains(&inode) {
                 true => Err(rustix::io::Errno::ACCESS.into()),
-                false => Ok(SimFile { store: self.clone(), inode }),
+                false => Ok(self.world().file(self, inode)),
             };
             let looked_at = path != JOURNAL.as_bytes() && (hidden.contains(&inode) || wanted(inode));
             if looked_at && !found(Place { inode: (1, inode), path }, there()) {

@@ -205,6 +205,15 @@ pub(crate) fn be64(bytes: &[u8]) -> u64 {
     bytes.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
+/// Whether a file begins as one of a volume does. What cannot be read does.
+pub(crate) fn begins(file: &std::os::fd::OwnedFd) -> bool {
+    let mut bytes = [0; MAGIC.len()];
+    match rustix::io::pread(file, &mut bytes, 0) {
+        Ok(got) => got == bytes.len() && bytes == *MAGIC,
+        Err(_) => true,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

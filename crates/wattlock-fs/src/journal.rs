@@ -2,15 +2,19 @@
 //!
 //! A file of two heads and a run of records. A head (512 bytes at 0 or at 4096; the valid one with the higher epoch
 //! counts) has a random salt, from which the key of its epoch's records is derived, and the ranges of file ids of
-//! epochs that did not end well. A record is `magic 8 | number 8 | blob length 4 | operations' length 4 | blob |
-//! operations, sealed | tag 16`, filled up to a multiple of 8. It is sealed by AES-256-GCM under its number as nonce;
-//! what stands before the operations is associated data. The blob has slots as files store them: plaintext never
-//! comes here.
+//! epochs that did not end well. A record is `magic 8 | number 8 | blob length 4 | operations' length 4 | random 8 | blob |
+//! operations, sealed | tag 16`, filled up to a multiple of 8. It is sealed by AES-256-GCM; the nonce is its random bytes
+//! and the end of its number, so that a machine that is resumed twice from one snapshot does not use one twice. What
+//! stands before the operations is associated data. The blob has slots as files store them: plaintext never comes here.
 //!
-//! Invariants: numbers grow and are never used twice under a key; a record is durable only after all before it; a head
+//! Invariants: numbers grow and are never used twice in an epoch; a record is durable only after all before it; a head
 //! is durable before the first record of its epoch is written.
 
+mod ops;
+mod reading;
+
 use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::Timespec;
 use wattlock_core::sync::lock;
@@ -20,8 +24,10 @@ use zeroize::Zeroizing;
 
 use crate::Error;
 use crate::content::slots::random;
-use crate::format::be64;
-use crate::store::{File, Place};
+use crate::store::File;
+pub(crate) use ops::{Op, Ops};
+pub(crate) use reading::Record;
+use reading::{Head, is_zero, read_at, read_head, read_record, read_records};
 
 const HEAD_MAGIC: &[u8; 8] = b"wattlojh";
 const RECORD_MAGIC: &[u8; 8] = b"wattlojr";
@@ -29,12 +35,12 @@ const VERSION: u8 = 1;
 /// Where the two heads are.
 const HEADS: [u64; 2] = [0, 4096];
 /// Bytes of a head's part in clear: magic, version, padding, generation, epoch, salt, count of ranges.
-const HEAD_CLEAR: usize = 60;
+const HEAD_CLEAR: usize = 68;
 const HEAD_LEN: usize = 512;
 /// Where records begin.
 const RECORDS: u64 = 8192;
 /// Bytes before a record's blob.
-pub(crate) const RECORD_HEAD: usize = 24;
+pub(crate) const RECORD_HEAD: usize = 32;
 const TAG: usize = 16;
 /// Longest blob and longest operations that a reader believes.
 const BLOB_MAX: usize = 1 << 27;
@@ -44,134 +50,39 @@ const OPS_MAX: usize = 1 << 24;
 /// begin at every eighth byte and reach to its end, which would take for ever to look through.
 const OVERLAPS: u64 = 16;
 /// Ranges of file ids that a head can have: it fits a sector then, which no power cut tears.
-pub(crate) const RANGES: usize = 54;
-/// A journal is not cut below this many bytes: blocks that exist are synced faster than new ones.
-const KEEP: u64 = 1 << 20;
+pub(crate) const RANGES: usize = 53;
+/// Bytes that a journal keeps room for when it is empty, so that what is overwritten finds room on a full disk: a record
+/// of one batch and some more. Blocks that exist are synced faster than new ones, too.
+const KEEP: u64 = 2 << 20;
 
-/// One operation of a record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Op {
-    /// File ids from here on may be given to new files.
-    Range(u64),
-    /// From now on `number` is this file, of which `committed` bytes are durable in place.
-    File { number: u32, id: u64, place: Place, committed: u64 },
-    /// The blob goes on with data slots `first` and so on; all are full but perhaps the last.
-    Put { number: u32, first: u64, count: u32, last_len: u32 },
-    /// The blob goes on with a hole record for a run of two to the `level` slots.
-    Hole { number: u32, first: u64, level: u8 },
-    /// So many bytes are durable: in place, or in this journal before.
-    Commit { number: u32, len: u64 },
-    /// The content was cut to so many bytes.
-    Cut { number: u32, len: u64 },
-    /// The blob goes on with a new header.
-    Header { number: u32 },
-}
+/// A journal that was made so much later than its own epochs began is a copy.
+const COPIED: Duration = Duration::from_secs(1200);
 
-/// Operations of one record, being written.
-#[derive(Default)]
-pub(crate) struct Ops(Vec<u8>);
+/// Proof that records up to one are durable: what they replace may be overwritten. Only the journal gives it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Durable(u64);
 
-impl Ops {
-    pub(crate) fn push(&mut self, op: &Op) {
-        let to = &mut self.0;
-        match op {
-            Op::Range(start) => {
-                to.push(1);
-                to.extend(start.to_be_bytes());
-            }
-            Op::File { number, id, place, committed } => {
-                to.push(2);
-                to.extend(number.to_be_bytes());
-                for value in [*id, place.inode.0, place.inode.1, *committed] {
-                    to.extend(value.to_be_bytes());
-                }
-                // A path is a hint: one that is too long is left out, and the file is found by its inode.
-                let path = if place.path.len() <= 65535 { &place.path[..] } else { &[] };
-                to.extend((path.len() as u16).to_be_bytes());
-                to.extend(path);
-            }
-            Op::Put { number, first, count, last_len } => {
-                to.push(3);
-                to.extend(number.to_be_bytes());
-                to.extend(first.to_be_bytes());
-                to.extend(count.to_be_bytes());
-                to.extend(last_len.to_be_bytes());
-            }
-            Op::Hole { number, first, level } => {
-                to.push(4);
-                to.extend(number.to_be_bytes());
-                to.extend(first.to_be_bytes());
-                to.push(*level);
-            }
-            Op::Commit { number, len } => {
-                to.push(5);
-                to.extend(number.to_be_bytes());
-                to.extend(len.to_be_bytes());
-            }
-            Op::Cut { number, len } => {
-                to.push(6);
-                to.extend(number.to_be_bytes());
-                to.extend(len.to_be_bytes());
-            }
-            Op::Header { number } => {
-                to.push(7);
-                to.extend(number.to_be_bytes());
-            }
-        }
+impl Durable {
+    /// That no record is needed.
+    pub(crate) fn of_nothing() -> Durable {
+        Durable(0)
     }
-}
 
-/// Reads operations; `None` for what is none.
-fn parse_ops(mut from: &[u8]) -> Option<Vec<Op>> {
-    fn take<'a>(from: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = from.split_at_checked(len)?;
-        *from = rest;
-        Some(taken)
+    /// For a model of the journal.
+    pub(crate) fn modelled(record: u64) -> Durable {
+        Durable(record)
     }
-    fn long(from: &mut &[u8]) -> Option<u64> {
-        take(from, 8).map(be64)
-    }
-    fn word(from: &mut &[u8]) -> Option<u32> {
-        take(from, 4).map(|bytes| be64(bytes) as u32)
-    }
-    let from = &mut from;
-    let mut ops = Vec::new();
-    while !from.is_empty() {
-        let tag = take(from, 1)?[0];
-        if tag == 1 {
-            ops.push(Op::Range(long(from)?));
-            continue;
-        }
-        let number = word(from)?;
-        ops.push(match tag {
-            2 => {
-                let (id, device, inode, committed) = (long(from)?, long(from)?, long(from)?, long(from)?);
-                let len = be64(take(from, 2)?) as usize;
-                let path = take(from, len)?.to_vec();
-                Op::File { number, id, place: Place { inode: (device, inode), path }, committed }
-            }
-            3 => Op::Put { number, first: long(from)?, count: word(from)?, last_len: word(from)? },
-            4 => Op::Hole { number, first: long(from)?, level: take(from, 1)?[0] },
-            5 => Op::Commit { number, len: long(from)? },
-            6 => Op::Cut { number, len: long(from)? },
-            7 => Op::Header { number },
-            _ => return None,
-        });
-    }
-    Some(ops)
-}
 
-/// One record that was read.
-pub(crate) struct Record {
-    pub(crate) ops: Vec<Op>,
-    /// Where its blob is in the journal's file.
-    pub(crate) blob_at: u64,
-    pub(crate) blob_len: u64,
+    /// Whether this record is durable.
+    pub(crate) fn covers(&self, record: u64) -> bool {
+        record <= self.0
+    }
 }
 
 /// The journal of one volume. Shared by threads.
 pub(crate) struct Journal<F: File> {
-    file: F,
+    /// None if there is no journal, and none may be made.
+    file: Option<F>,
     inner: Mutex<Inner>,
     /// Held by the thread that syncs; others wait for it and find their records durable.
     syncing: Mutex<()>,
@@ -182,6 +93,8 @@ struct Inner {
     key: Key,
     head: usize,
     epoch: u64,
+    /// When the first epoch began of those that did not end well, or this one: seconds since 1970.
+    since: u64,
     /// The number of the latest record.
     number: u64,
     end: u64,
@@ -232,15 +145,15 @@ impl<F: File> Journal<F> {
             let got = read_at(&file, &mut bytes, at)?;
             bytes.truncate(got);
             match read_head(&bytes, &secrets, crypto)? {
-                Some((epoch, key, ranges)) => heads.push((epoch, slot, key, ranges)),
+                Some(head) => heads.push((head, slot)),
                 None => {
                     missing = true;
                     torn |= bytes.iter().any(|byte| *byte != 0);
                 }
             }
         }
-        heads.sort_by_key(|(epoch, ..)| *epoch);
-        let Some((epoch, head, key, ranges)) = heads.pop() else {
+        heads.sort_by_key(|(head, _)| head.epoch);
+        let Some((Head { epoch, key, ranges, since }, head)) = heads.pop() else {
             if torn || !is_zero(&file, len, stop)? {
                 return Err(Error::Damaged("the journal's head".into()));
             }
@@ -248,7 +161,7 @@ impl<F: File> Journal<F> {
             let journal = Journal::new(file, Inner::new(secrets, key, 1, 0));
             return Ok((journal, Found { records: Vec::new(), ranges: Vec::new(), fresh: true }));
         };
-        let inner = Inner::new(secrets, key, head, epoch);
+        let inner = Inner { since, ..Inner::new(secrets, key, head, epoch) };
         let records = read_records(&file, len, &inner.key, stop, crypto)?;
         if missing && records.is_empty() && len > RECORDS {
             // The other head does not authenticate, and both are written before the first record. If this one is the
@@ -259,7 +172,19 @@ impl<F: File> Journal<F> {
     }
 
     fn new(file: F, inner: Inner) -> Journal<F> {
-        Journal { file, inner: Mutex::new(inner), syncing: Mutex::new(()) }
+        Journal { file: Some(file), inner: Mutex::new(inner), syncing: Mutex::new(()) }
+    }
+
+    /// What there is to read if there is no journal: nothing.
+    pub(crate) fn none() -> Result<(Journal<F>, Found), Error> {
+        let key = Key::symmetric(Algorithm::Aes256Gcm, &[0; 32])?;
+        let inner = Mutex::new(Inner::new(Vec::new(), key, 1, 0));
+        let journal = Journal { file: None, inner, syncing: Mutex::new(()) };
+        Ok((journal, Found { records: Vec::new(), ranges: Vec::new(), fresh: true }))
+    }
+
+    fn file(&self) -> Result<&F, Error> {
+        self.file.as_ref().ok_or_else(|| Error::io("opening the journal", rustix::io::Errno::ROFS))
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -283,19 +208,23 @@ impl<F: File> Journal<F> {
         head[16..24].copy_from_slice(&epoch.to_be_bytes());
         head[24..56].copy_from_slice(&salt);
         head[56..60].copy_from_slice(&(ranges.len() as u32).to_be_bytes());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let since = if ranges.is_empty() { now } else { inner.since.min(now) };
+        head[60..68].copy_from_slice(&since.to_be_bytes());
         let mut text: Vec<u8> = ranges.iter().flat_map(|start| start.to_be_bytes()).collect();
-        let tag = seal(&key, u64::MAX, &head, &mut text, crypto)?;
+        let tag = seal(&key, HEAD_NONCE, &head, &mut text, crypto)?;
         head.extend(text);
         head.extend(tag);
-        let slot = 1 - inner.head;
+        let (slot, file) = (1 - inner.head, self.file()?);
         let failed = |error| Error::io("writing the journal's head", error);
-        if let Err(error) = self.file.write_at(&head, HEADS[slot]).and_then(|()| self.file.sync()) {
+        if let Err(error) = file.write_at(&head, HEADS[slot]).and_then(|()| file.sync()) {
             inner.trouble = Trouble::Head;
             return Err(failed(error));
         }
         // From here on the new epoch counts, whatever happens.
         inner.head = slot;
         inner.epoch = epoch;
+        inner.since = since;
         inner.key = key;
         inner.end = RECORDS;
         inner.synced = inner.number;
@@ -304,11 +233,28 @@ impl<F: File> Journal<F> {
         Ok(())
     }
 
-    /// Gives back the space of an emptied journal, once nothing points into it any longer. Where that fails it stays.
+    /// When the first epoch began of those that did not end well, or this one: seconds since 1970.
+    pub(crate) fn since(&self) -> u64 {
+        self.inner().since
+    }
+
+    /// Whether the journal's file was made after that: it is a copy then.
+    pub(crate) fn is_younger_than(&self, since: Duration) -> bool {
+        let born = self.file.as_ref().and_then(File::born);
+        born.is_some_and(|born| born > since + COPIED)
+    }
+
+    /// Gives back the space of an emptied journal but for what it keeps, once nothing points into it any longer. Where that
+    /// fails it stays; where there is no room for what it keeps, less is kept.
     pub(crate) fn shrink(&self) {
         let inner = self.inner();
-        if inner.end <= KEEP && self.file.len().is_ok_and(|len| len > KEEP) {
-            _ = self.file.set_len(KEEP);
+        if let Some(file) = &self.file
+            && inner.end <= KEEP
+        {
+            if file.len().is_ok_and(|len| len > KEEP) {
+                _ = file.set_len(KEEP);
+            }
+            _ = file.take_room(0, KEEP);
         }
     }
 
@@ -336,13 +282,14 @@ impl<F: File> Journal<F> {
         record[8..16].copy_from_slice(&inner.number.to_be_bytes());
         record[16..20].copy_from_slice(&(blob as u32).to_be_bytes());
         record[20..24].copy_from_slice(&(ops.0.len() as u32 + 8).to_be_bytes());
+        crate::random(&mut record[24..32])?;
         let mut text = inner.synced_end.to_be_bytes().to_vec();
         text.extend(&ops.0);
-        let tag = seal(&inner.key, inner.number, record, &mut text, crypto)?;
+        let tag = seal(&inner.key, record_nonce(record), record, &mut text, crypto)?;
         record.extend(text);
         record.extend(tag);
         record.resize(record.len().next_multiple_of(8), 0);
-        self.file.write_at(record, inner.end).map_err(|error| Error::io("writing the journal", error))?;
+        self.file()?.write_at(record, inner.end).map_err(|error| Error::io("writing the journal", error))?;
         let at = inner.end + RECORD_HEAD as u64;
         inner.end += record.len() as u64;
         Ok((inner.number, at))
@@ -350,23 +297,23 @@ impl<F: File> Journal<F> {
 
     /// Makes all records up to `number` durable. After a sync that failed, those that are not are written again first:
     /// the system takes for written what the disk refused.
-    pub(crate) fn sync(&self, number: u64, crypto: &mut impl Crypto) -> Result<(), Error> {
+    pub(crate) fn sync(&self, number: u64, crypto: &mut impl Crypto) -> Result<Durable, Error> {
         if self.inner().synced >= number {
-            return Ok(());
+            return Ok(Durable(number));
         }
         let _turn = lock(&self.syncing);
         loop {
             let (until, from, end, doubts, trouble) = {
                 let inner = self.inner();
                 if inner.synced >= number {
-                    return Ok(());
+                    return Ok(Durable(number));
                 }
                 (inner.number, inner.synced_end, inner.end, inner.doubts, inner.trouble)
             };
             if trouble == Trouble::Records {
                 self.write_again(from, end, crypto)?;
             }
-            let result = self.file.sync();
+            let result = self.file()?.sync();
             let mut inner = self.inner();
             if let Err(error) = result {
                 inner.trouble = inner.trouble.max(Trouble::Records);
@@ -385,30 +332,45 @@ impl<F: File> Journal<F> {
 
     /// Writes records once more that are in memory, if they are there as they were written. Nobody appends meanwhile.
     fn write_again(&self, from: u64, end: u64, crypto: &mut impl Crypto) -> Result<(), Error> {
-        let key = self.inner().key.clone();
-        let mut at = from;
-        while at < end {
-            let Some((.., next)) = read_record(&self.file, end, at, &key, crypto)? else {
-                // Only a start finds out what is left.
-                return Err(Error::io("records that were not durable are lost", rustix::io::Errno::IO));
-            };
-            let mut bytes = vec![0; (next - at) as usize];
-            self.read(&mut bytes, at)?;
-            self.file.write_at(&bytes, at).map_err(|error| Error::io("writing the journal", error))?;
-            at = next;
+        if self.write_while_whole(from, end, crypto)? < end {
+            // Only a start finds out what is left.
+            return Err(Error::io("records that were not durable are lost", rustix::io::Errno::IO));
         }
         Ok(())
     }
 
+    /// Writes records once more up to the first that does not open. Returns where they end.
+    fn write_while_whole(&self, from: u64, end: u64, crypto: &mut impl Crypto) -> Result<u64, Error> {
+        let (key, file, mut at) = (self.inner().key.clone(), self.file()?, from);
+        while at < end {
+            let Some((.., next)) = read_record(file, end, at, &key, crypto)? else { break };
+            // The last one's padding may be cut.
+            let mut bytes = vec![0; (next.min(end) - at) as usize];
+            self.read(&mut bytes, at)?;
+            file.write_at(&bytes, at).map_err(|error| Error::io("writing the journal", error))?;
+            at = next;
+        }
+        Ok(at)
+    }
+
     /// Makes all records durable.
-    pub(crate) fn sync_all(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
+    pub(crate) fn sync_all(&self, crypto: &mut impl Crypto) -> Result<Durable, Error> {
         let number = self.inner().number;
         self.sync(number, crypto)
     }
 
+    /// Makes what was found durable: a run that was killed may have left its last records in memory. They are written
+    /// again first: if a disk refused them then, the system takes them for written.
+    pub(crate) fn sync_found(&self, crypto: &mut impl Crypto) -> Result<Durable, Error> {
+        let len = self.file()?.len().map_err(|error| Error::io("reading the journal", error))?;
+        self.write_while_whole(RECORDS, len, crypto)?;
+        self.file()?.sync().map_err(|error| Error::io("syncing the journal", error))?;
+        Ok(Durable(u64::MAX))
+    }
+
     /// When it was written last, where the store knows.
     pub(crate) fn written(&self) -> Result<Option<Timespec>, Error> {
-        let times = self.file.times().map_err(|error| Error::io("reading the journal", error))?;
+        let times = self.file()?.times().map_err(|error| Error::io("reading the journal", error))?;
         Ok(times.map(|times| times.last_modification))
     }
 
@@ -435,7 +397,7 @@ impl<F: File> Journal<F> {
 
     /// Reads bytes of a blob.
     pub(crate) fn read(&self, to: &mut [u8], at: u64) -> Result<(), Error> {
-        match read_at(&self.file, to, at)? {
+        match read_at(self.file()?, to, at)? {
             len if len == to.len() => Ok(()),
             _ => Err(Error::Damaged("the journal is cut".into())),
         }
@@ -454,6 +416,7 @@ impl Inner {
             key,
             head,
             epoch,
+            since: 0,
             number: 0,
             end: RECORDS,
             synced: 0,
@@ -470,40 +433,8 @@ fn after_failure() -> Error {
 
 /// The next epoch or number. None wraps around: a key's nonces would come again, or an older head would count.
 fn next(number: u64, what: &str) -> Result<u64, Error> {
-    // The last of all is the head's nonce.
     let next = number.checked_add(1).filter(|next| *next != u64::MAX);
     next.ok_or_else(|| Error::Damaged(format!("the journal has no {what} after {number}")))
-}
-
-fn read_at(file: &impl File, to: &mut [u8], at: u64) -> Result<usize, Error> {
-    file.read_at(to, at).map_err(|error| Error::io("reading the journal", error))
-}
-
-/// Whether a file has only zeros: a journal whose first head was never synced.
-fn is_zero(file: &impl File, len: u64, stop: &dyn Fn() -> bool) -> Result<bool, Error> {
-    let (mut buffer, mut at) = (vec![0; 1 << 16], 0);
-    while let Some(data) = data_from(file, at, len, stop)? {
-        let got = read_at(file, &mut buffer, data)?;
-        if buffer[..got].iter().any(|byte| *byte != 0) {
-            return Ok(false);
-        }
-        at = data + buffer.len() as u64;
-    }
-    Ok(true)
-}
-
-/// Where a hole ends that a place is in, as what follows a torn record may be as long as its storage likes; `None` at the
-/// end.
-fn data_from(file: &impl File, at: u64, len: u64, stop: &dyn Fn() -> bool) -> Result<Option<u64>, Error> {
-    if stop() {
-        return Err(wattlock_door::Error::Interrupted.into());
-    }
-    if at >= len {
-        return Ok(None);
-    }
-    let data = file.next_data(at).map_err(|error| Error::io("reading the journal", error))?;
-    // Records begin at multiples of eight.
-    Ok(data.map(|data| at.max(data / 8 * 8)).filter(|data| *data < len))
 }
 
 /// The key of an epoch's records.
@@ -516,20 +447,25 @@ fn record_key(secret: &Key, salt: &[u8; 32], crypto: &mut impl Crypto) -> Result
     Ok(Key::symmetric(Algorithm::Aes256Gcm, &derived[..])?)
 }
 
-fn nonce(number: u64) -> [u8; 12] {
+/// The nonce of a head, whose key is new. No record has it: its number would have to be the last of all.
+const HEAD_NONCE: [u8; 12] = [0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255];
+
+/// The nonce of a record: its random bytes, then the last four of its number.
+fn record_nonce(record: &[u8]) -> [u8; 12] {
     let mut nonce = [0; 12];
-    nonce[4..].copy_from_slice(&number.to_be_bytes());
+    nonce[..8].copy_from_slice(&record[24..32]);
+    nonce[8..].copy_from_slice(&record[12..16]);
     nonce
 }
 
 fn seal(
     key: &Key,
-    number: u64,
+    nonce: [u8; 12],
     aad: &[u8],
     text: &mut [u8],
     crypto: &mut impl Crypto,
 ) -> Result<[u8; TAG], Error> {
-    let (mut tag, nonce) = ([0; TAG], nonce(number));
+    let mut tag = [0; TAG];
     let data = Data::InPlace(text);
     let mut request =
         Request { nonce: &nonce, aad, tag: &mut tag, ..Request::new(Kind::Aes256GcmSeal, key, data) };
@@ -539,13 +475,13 @@ fn seal(
 
 fn open(
     key: &Key,
-    number: u64,
+    nonce: [u8; 12],
     aad: &[u8],
     text: &mut [u8],
     tag: &[u8],
     crypto: &mut impl Crypto,
 ) -> Result<bool, Error> {
-    let (mut tag, nonce) = (tag.to_vec(), nonce(number));
+    let mut tag = tag.to_vec();
     let data = Data::InPlace(text);
     let mut request =
         Request { nonce: &nonce, aad, tag: &mut tag, ..Request::new(Kind::Aes256GcmOpen, key, data) };
@@ -556,141 +492,15 @@ fn open(
     }
 }
 
-/// Epoch, key of its records, and ranges; `None` for what is no head.
-#[allow(clippy::type_complexity)]
-fn read_head(
-    bytes: &[u8],
-    secrets: &[(u32, Key)],
-    crypto: &mut impl Crypto,
-) -> Result<Option<(u64, Key, Vec<u64>)>, Error> {
-    if bytes.len() < HEAD_CLEAR || bytes[..8] != *HEAD_MAGIC {
-        return Ok(None);
-    }
-    if bytes[8] != VERSION {
-        return Err(Error::Damaged(format!("the journal has version {}, this program reads 1", bytes[8])));
-    }
-    let generation = be64(&bytes[12..16]) as u32;
-    let Some((_, secret)) = secrets.iter().find(|(there, _)| *there == generation) else { return Ok(None) };
-    let mut salt = [0; 32];
-    salt.copy_from_slice(&bytes[24..56]);
-    let count = be64(&bytes[56..60]) as usize;
-    let end = HEAD_CLEAR + count.min(RANGES) * 8;
-    if count > RANGES || bytes.len() < end + TAG {
-        return Ok(None);
-    }
-    let key = record_key(secret, &salt, crypto)?;
-    let mut text = bytes[HEAD_CLEAR..end].to_vec();
-    if !open(&key, u64::MAX, &bytes[..HEAD_CLEAR], &mut text, &bytes[end..end + TAG], crypto)? {
-        return Ok(None);
-    }
-    Ok(Some((be64(&bytes[16..24]), key, text.chunks_exact(8).map(be64).collect())))
-}
-
-/// What stands before a record's blob, if it can be one: its number, and the lengths of its blob and operations.
-fn record_head(file: &impl File, len: u64, at: u64) -> Result<Option<(u64, usize, usize)>, Error> {
-    let mut head = [0; RECORD_HEAD];
-    if read_at(file, &mut head, at)? < RECORD_HEAD || head[..8] != *RECORD_MAGIC {
-        return Ok(None);
-    }
-    let (number, blob) = (be64(&head[8..16]), be64(&head[16..20]) as usize);
-    let ops = be64(&head[20..24]) as usize;
-    let possible = blob <= BLOB_MAX && (8..=OPS_MAX).contains(&ops) && total(blob, ops) <= len - at;
-    Ok(possible.then_some((number, blob, ops)))
-}
-
-/// Bytes of a record without what fills it up.
-fn total(blob: usize, ops: usize) -> u64 {
-    (RECORD_HEAD + blob + ops + TAG) as u64
-}
-
-/// A record at a place: its number, up to where the journal was durable when it was written, and the record.
-fn read_record(
-    file: &impl File,
-    len: u64,
-    at: u64,
-    key: &Key,
-    crypto: &mut impl Crypto,
-) -> Result<Option<(u64, u64, Record, u64)>, Error> {
-    let Some((number, blob, ops)) = record_head(file, len, at)? else { return Ok(None) };
-    let total = total(blob, ops) as usize;
-    let mut bytes = vec![0; total];
-    if read_at(file, &mut bytes, at)? < total {
-        return Ok(None);
-    }
-    let (aad, rest) = bytes.split_at_mut(RECORD_HEAD + blob);
-    let (text, tag) = rest.split_at_mut(ops);
-    if !open(key, number, aad, text, tag, crypto)? {
-        return Ok(None);
-    }
-    let durable = be64(&text[..8]);
-    let Some(ops) = parse_ops(&text[8..]) else {
-        return Err(Error::Damaged(format!("the journal's record at {at} is none of this version")));
-    };
-    let record = Record { ops, blob_at: at + RECORD_HEAD as u64, blob_len: blob as u64 };
-    Ok(Some((number, durable, record, at + total.next_multiple_of(8) as u64)))
-}
-
-fn read_records(
-    file: &impl File,
-    len: u64,
-    key: &Key,
-    stop: &dyn Fn() -> bool,
-    crypto: &mut impl Crypto,
-) -> Result<Vec<Record>, Error> {
-    let (mut records, mut at, mut latest) = (Vec::new(), RECORDS, 0);
-    while at < len && !stop() {
-        match read_record(file, len, at, key, crypto)? {
-            Some((number, _, record, next)) if number > latest => {
-                records.push(record);
-                (at, latest) = (next, number);
-            }
-            _ => break,
-        }
-    }
-    // A record that was torn is the last that matters. If one behind it says that the journal was durable beyond,
-    // this one was durable once.
-    let bad = at;
-    let mut left = (len - at.min(len)).saturating_mul(OVERLAPS);
-    let mut window = vec![0; 1 << 20];
-    while let Some(data) = data_from(file, at, len, stop)? {
-        at = data;
-        let got = read_at(file, &mut window, at)?;
-        if got < 8 {
-            break;
-        }
-        for off in (0..got - 7).step_by(8) {
-            let here = at + off as u64;
-            if window[off..off + 8] != *RECORD_MAGIC {
-                continue;
-            }
-            let Some((number, blob, ops)) = record_head(file, len, here)? else { continue };
-            if number <= latest {
-                continue;
-            }
-            let Some(rest) = left.checked_sub(total(blob, ops)) else {
-                let why = "are more records, one in the other, than crashes leave";
-                return Err(Error::Damaged(format!("the journal's record at {bad}: behind it {why}")));
-            };
-            left = rest;
-            if let Some((_, durable, ..)) = read_record(file, len, here, key, crypto)?
-                && durable > bad
-            {
-                return Err(Error::Damaged(format!("the journal's record at {bad}")));
-            }
-        }
-        at += got as u64 / 8 * 8;
-    }
-    Ok(records)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::ops::parse_ops;
     use super::*;
     use wattlock::{Dispatcher, Runtime};
     use wattlock_core::{Error as Refusal, Item};
 
     use crate::dev::{SimFile, SimStore};
-    use crate::store::{JOURNAL, Store};
+    use crate::store::{JOURNAL, Place, Store};
 
     /// Counts what is authenticated.
     struct Counting(Dispatcher, u64);
@@ -749,6 +559,7 @@ mod tests {
             bytes.extend((bytes.len() as u64).to_be_bytes());
             bytes.extend((blob as u32).to_be_bytes());
             bytes.extend(8_u32.to_be_bytes());
+            bytes.extend([3; 8]);
         }
         bytes.resize(len, 0);
         store.put(JOURNAL, &bytes);
@@ -762,7 +573,7 @@ mod tests {
             let mut record = [&RECORD_MAGIC[..], &number.to_be_bytes(), &[0, 0, 16, 0, 0, 0, 0, 8]].concat();
             record.resize(RECORD_HEAD + 4096, 5);
             let mut text = durable.to_be_bytes().to_vec();
-            let tag = seal(&key, number, &record, &mut text, crypto).unwrap();
+            let tag = seal(&key, record_nonce(&record), &record, &mut text, crypto).unwrap();
             [&record[..], &text, &tag].concat()
         };
         bytes.truncate(RECORDS as usize);

@@ -14,6 +14,7 @@ pub mod content;
 pub mod dev;
 mod error;
 pub mod format;
+mod grant;
 mod journal;
 pub mod names;
 mod record;

@@ -21,7 +21,7 @@ pub const WHOLE_MAX: usize = 175;
 /// Longest link target that is stored (`PATH_MAX` less the terminator).
 pub const TARGET_MAX: usize = 4095;
 /// Bytes of a synthetic vector.
-const VECTOR: usize = 16;
+pub(crate) const VECTOR: usize = 16;
 /// Bytes of a random nonce.
 const NONCE: usize = 16;
 
@@ -45,6 +45,16 @@ pub fn check(name: &[u8]) -> Result<(), Error> {
         return Err(Error::io("a name", Errno::INVAL));
     }
     Ok(())
+}
+
+/// A name with something added. Of one that is too long for that, the end gives way.
+pub(crate) fn with_added(name: &[u8], added: &[u8]) -> Vec<u8> {
+    let mut room = NAME_MAX.saturating_sub(added.len()).min(name.len());
+    // Not within a letter.
+    while room > 0 && name.get(room).is_some_and(|byte| byte & 0xc0 == 0x80) {
+        room -= 1;
+    }
+    [&name[..room], added].concat()
 }
 
 /// Seals bytes: vector, then ciphertext.

@@ -14,7 +14,7 @@ use crate::volume::Volume;
 use crate::xaes::XaesKey;
 
 /// The record's name in its folder.
-pub(crate) const NAME: &str = "wattlock.dir";
+pub const NAME: &str = "wattlock.dir";
 /// Its length in bytes.
 pub(crate) const LEN: usize = 128;
 /// Its first bytes.
@@ -170,4 +170,10 @@ fn open_in_place(bytes: &mut [u8], key: &XaesKey, crypto: &mut impl Crypto) -> R
     let short = |_| Error::Damaged("header: its length".into());
     let (nonce, tag) = ((&*nonce).try_into().map_err(short)?, (&*tag).try_into().map_err(short)?);
     key.open(nonce, aad, secret, tag, crypto)
+}
+
+/// Whether a folder has a record, or what has its name.
+pub(crate) fn is_in(folder: &std::os::fd::OwnedFd) -> bool {
+    let there = rustix::fs::statat(folder, NAME, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+    !matches!(there, Err(rustix::io::Errno::NOENT))
 }

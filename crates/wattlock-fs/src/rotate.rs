@@ -154,6 +154,7 @@ impl Tree {
         };
         match self.reseal(&content, crypto)? {
             Some(sealed) => {
+                self.may_write()?;
                 let mode = crate::beneath::SHARED;
                 crate::beneath::replace(folder.fd(), record::NAME, &sealed, mode).map(|()| true)
             }

@@ -1,20 +1,27 @@
 //! The store beneath file contents: files that are read, written and synced at positions. Real folders implement it,
 //! and so does a simulated store whose writes can be cut by a crash at any moment.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::fs::{
-    AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec, Timestamps,
+    AtFlags, Dir, DirEntry, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec,
+    Timestamps,
 };
 use rustix::io::Errno;
+use wattlock_core::sync::lock;
 
+use crate::grant::Grant;
 use crate::tree::is_ours;
+use crate::volume;
 
 /// One backing file. Shared by threads.
 #[allow(clippy::len_without_is_empty, reason = "an empty backing file is none of ours")]
@@ -31,6 +38,9 @@ pub trait File: Send + Sync + 'static {
     fn sync(&self) -> io::Result<()>;
     /// Makes a hole without changing the length.
     fn punch(&self, at: u64, len: u64) -> io::Result<()>;
+    /// Takes room for `len` bytes at `at`, so that writing them finds it. Neither the length nor any byte changes. Where
+    /// the storage cannot do that this does nothing.
+    fn take_room(&self, at: u64, len: u64) -> io::Result<()>;
     /// The first place from `at` on that is in no hole; `None` if only a hole follows. `at` where holes are not known.
     fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
         Ok(Some(at))
@@ -45,6 +55,10 @@ pub trait File: Send + Sync + 'static {
         Self: Sized;
     /// Whether it has no name any longer.
     fn is_removed(&self) -> bool;
+    /// When it was made, since 1970, where the storage says that.
+    fn born(&self) -> Option<Duration> {
+        None
+    }
     /// Its times of access and modification, where it has any.
     fn times(&self) -> io::Result<Option<Timestamps>> {
         Ok(None)
@@ -65,16 +79,27 @@ pub struct Place {
     pub path: Vec<u8>,
 }
 
+impl Place {
+    /// The path in one line, for people: whoever writes the storage chooses it.
+    pub fn shown(&self) -> String {
+        wattlock_door::one_line(Path::new(OsStr::from_bytes(&self.path)))
+    }
+}
+
 /// A folder of backing files.
 pub trait Store: Send + Sync + 'static {
     /// Its files.
     type File: File;
     /// Opens the journal, making an empty one where there is none.
     fn journal(&self) -> io::Result<Self::File>;
-    /// Opens the file that is at a path now for writing, and says which inode that is: another one than in `place` if
-    /// the file is not there any more, or if the volume was copied. `None` if there is no file, one that is another
-    /// inode and may not be written, or where nothing is known of it: only [`Store::walk`] says that a file is gone.
-    fn find(&self, place: &Place) -> io::Result<Option<(Place, Self::File)>>;
+    /// Opens the journal for reading, if there is one, and writes nothing. [`io::ErrorKind::WouldBlock`] if another
+    /// process has it for writing; none has as long as it is open.
+    fn journal_to_read(&self) -> io::Result<Option<Self::File>>;
+    /// Opens the file that is at a path now, for writing where `write` says so, and says which inode that is: another one
+    /// than in `place` if the file is not there any more, or if the volume was copied. `None` if there is no file, one
+    /// that is another inode and may not be opened, or where nothing is known of it: only [`Store::walk`] says that a
+    /// file is gone.
+    fn find(&self, place: &Place, write: bool) -> io::Result<Option<(Place, Self::File)>>;
     /// Looks through all folders, once, and opens each regular file whose inode number is `wanted`, for writing where
     /// `write` says so. `found` says whether to go on. It also gets what could not be looked at, files and folders, with
     /// the reason: [`io::ErrorKind::NotFound`] is something that was renamed or removed during the walk, and
@@ -131,6 +156,19 @@ impl File for std::fs::File {
         }
     }
 
+    fn take_room(&self, at: u64, len: u64) -> io::Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        loop {
+            match rustix::fs::fallocate(self, FallocateFlags::KEEP_SIZE, at, len) {
+                Err(Errno::INTR) => {}
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
         match rustix::fs::seek(self, rustix::fs::SeekFrom::Data(at)) {
             Ok(data) => Ok(Some(data)),
@@ -145,11 +183,16 @@ impl File for std::fs::File {
     }
 
     fn for_writing(&self) -> io::Result<std::fs::File> {
-        Ok(open_named(&self.try_clone()?.into(), true)?.into())
+        Ok(open_named(&self.try_clone()?.into(), true, true)?.into())
     }
 
     fn is_removed(&self) -> bool {
         rustix::fs::fstat(self).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
+    fn born(&self) -> Option<Duration> {
+        let born = self.metadata().and_then(|status| status.created()).ok()?;
+        born.duration_since(std::time::UNIX_EPOCH).ok()
     }
 
     fn times(&self) -> io::Result<Option<Timestamps>> {
@@ -182,9 +225,14 @@ fn write_zeros(file: &std::fs::File, at: u64, len: u64) -> io::Result<()> {
 /// The name of the journal in the volume's folder.
 pub const JOURNAL: &str = "wattlock.journal";
 
-/// A real folder. Its journal is locked as long as it is open, so that a volume is mounted once.
+/// A real folder. Its journal is locked as long as it is open, and so is the volume's sealed file, for readers that find no
+/// journal: a volume is mounted once for writing, or any number of times for reading.
 pub struct FolderStore {
     root: OwnedFd,
+    /// The sealed file, locked. The folder itself is locked by what changes keys, which a mount must not hinder.
+    sealed: Mutex<Option<OwnedFd>>,
+    /// Whether rights may be given for a moment: not once it is read only.
+    grants: AtomicBool,
 }
 
 impl FolderStore {
@@ -194,7 +242,35 @@ impl FolderStore {
     /// The system's, for a path that is no folder.
     pub fn open(path: &Path) -> io::Result<FolderStore> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        Ok(FolderStore { root: rustix::fs::open(path, flags, Mode::empty())? })
+        let root = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(FolderStore { root, sealed: Mutex::default(), grants: AtomicBool::new(true) })
+    }
+
+    /// What has the journal's name and is no file (a pipe, a device) is neither waited for nor written.
+    fn refuse_other_journal(&self) -> io::Result<()> {
+        match rustix::fs::statat(&self.root, JOURNAL, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
+                Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Locks the volume's sealed file: shared by readers of a volume without a journal, alone by a writer, who would make
+    /// one.
+    fn lock_sealed(&self, how: FlockOperation) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let Ok(file) = rustix::fs::openat(&self.root, volume::FILE, flags, Mode::empty()) else {
+            return Ok(());
+        };
+        match rustix::fs::flock(&file, how) {
+            Err(Errno::WOULDBLOCK) => Err(Errno::WOULDBLOCK.into()),
+            // Some storage locks nothing that is open for reading; a writer still locks its journal.
+            _ => {
+                *lock(&self.sealed) = Some(file);
+                Ok(())
+            }
+        }
     }
 
     /// Opens a path below the folder without following a link.
@@ -208,18 +284,16 @@ impl FolderStore {
 /// Does something that a file's or folder's owner may be refused: the owner may have taken a right from what is not
 /// whole yet (git's objects are read-only, a folder may have any mode). The right is given for that moment.
 fn granted<T>(
-    named: &OwnedFd,
+    (named, grants): (&OwnedFd, bool),
     right: Mode,
     work: impl Fn() -> rustix::io::Result<T>,
 ) -> rustix::io::Result<T> {
     match work() {
-        Err(Errno::ACCESS) => {
-            let path = format!("/proc/self/fd/{}", named.as_raw_fd());
-            let mode = Mode::from_raw_mode(rustix::fs::fstat(named)?.st_mode);
+        Err(Errno::ACCESS) if grants => {
             // Nobody but the owner may.
-            rustix::fs::chmod(&*path, mode | right).map_err(|_| Errno::ACCESS)?;
+            let grant = Grant::give(named, right).ok_or(Errno::ACCESS)?;
             let done = work();
-            rustix::fs::chmod(&*path, mode)?;
+            grant.end()?;
             done
         }
         done => done,
@@ -227,14 +301,14 @@ fn granted<T>(
 }
 
 /// Opens a file that a descriptor names.
-fn open_named(named: &OwnedFd, write: bool) -> io::Result<OwnedFd> {
+fn open_named(named: &OwnedFd, write: bool, grants: bool) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", named.as_raw_fd());
     let (flags, right) = match write {
         true => (OFlags::RDWR, Mode::RUSR | Mode::WUSR),
         false => (OFlags::RDONLY, Mode::RUSR),
     };
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    Ok(granted(named, right, || rustix::fs::open(&*path, flags, Mode::empty()))?)
+    Ok(granted((named, grants), right, || rustix::fs::open(&*path, flags, Mode::empty()))?)
 }
 
 /// Whether a descriptor is a file's with this device and inode number. Device numbers may change when a file system
@@ -244,17 +318,73 @@ fn is_inode(file: &OwnedFd, inode: (u64, u64)) -> io::Result<bool> {
     Ok(stat.st_ino == inode.1 && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
+/// The path of an entry.
+fn joined(folder: &[u8], name: &CStr) -> Vec<u8> {
+    match folder.is_empty() {
+        true => name.to_bytes().to_vec(),
+        false => [folder, b"/", name.to_bytes()].concat(),
+    }
+}
+
+/// Opens a folder in a folder, for its entries.
+fn open_entries(
+    parent: &OwnedFd,
+    name: &CStr,
+    device: u64,
+    grants: bool,
+) -> rustix::io::Result<(Rc<OwnedFd>, Dir)> {
+    let path_only = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let open = || rustix::fs::openat(parent, name, path_only, Mode::empty());
+    let folder = granted((parent, grants), Mode::XUSR, open)?;
+    // What is mounted here hides what the volume has.
+    if rustix::fs::fstat(&folder)?.st_dev != device {
+        return Err(Errno::XDEV);
+    }
+    let entries = granted((&folder, grants), Mode::RUSR | Mode::XUSR, || {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        Dir::new(rustix::fs::openat(&folder, c".", flags, Mode::empty())?)
+    })?;
+    Ok((Rc::new(folder), entries))
+}
+
+/// Opens an entry as what it is called, and no more.
+fn name_only(folder: &OwnedFd, name: &CStr, grants: bool) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    granted((folder, grants), Mode::XUSR, || rustix::fs::openat(folder, name, flags, Mode::empty()))
+}
+
+/// What an entry is.
+fn kind_of(folder: &OwnedFd, entry: &DirEntry, grants: bool) -> rustix::io::Result<FileType> {
+    match entry.file_type() {
+        FileType::Unknown => {
+            let stat = rustix::fs::fstat(name_only(folder, entry.file_name(), grants)?)?;
+            Ok(FileType::from_raw_mode(stat.st_mode))
+        }
+        kind => Ok(kind),
+    }
+}
+
+/// Opens an entry that is a file with this inode.
+fn open_entry(
+    folder: &OwnedFd,
+    name: &CStr,
+    inode: (u64, u64),
+    (write, grants): (bool, bool),
+) -> io::Result<std::fs::File> {
+    let named = name_only(folder, name, grants)?;
+    match is_inode(&named, inode)? {
+        true => Ok(open_named(&named, write, grants)?.into()),
+        // Another file has the name by now.
+        false => Err(Errno::NOENT.into()),
+    }
+}
+
 impl Store for FolderStore {
     type File = std::fs::File;
 
     fn journal(&self) -> io::Result<std::fs::File> {
-        // What has its name and is no file (a pipe, a device) is neither waited for nor written.
-        match rustix::fs::statat(&self.root, JOURNAL, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
-            }
-            _ => {}
-        }
+        self.refuse_other_journal()?;
+        self.lock_sealed(FlockOperation::NonBlockingLockExclusive)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = rustix::fs::openat(&self.root, JOURNAL, flags, Mode::from_raw_mode(0o600))?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
@@ -263,14 +393,38 @@ impl Store for FolderStore {
         Ok(file.into())
     }
 
-    fn find(&self, place: &Place) -> io::Result<Option<(Place, std::fs::File)>> {
+    fn journal_to_read(&self) -> io::Result<Option<std::fs::File>> {
+        self.grants.store(false, Ordering::SeqCst);
+        self.refuse_other_journal()?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let open = || match rustix::fs::openat(&self.root, JOURNAL, flags, Mode::empty()) {
+            Ok(file) => Ok(Some(file)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let mut file = open()?;
+        if file.is_none() {
+            self.lock_sealed(FlockOperation::NonBlockingLockShared)?;
+            // A writer may have made it, and be gone, before that.
+            file = open()?;
+        }
+        let Some(file) = file else { return Ok(None) };
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            // Storage that cannot be locked has no writer that locked it.
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Some(file.into()))
+    }
+
+    fn find(&self, place: &Place, write: bool) -> io::Result<Option<(Place, std::fs::File)>> {
         let Ok(found) = self.beneath(OsStr::from_bytes(&place.path), OFlags::PATH) else { return Ok(None) };
         let stat = rustix::fs::fstat(&found)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Ok(None);
         }
         let there = Place { inode: (stat.st_dev, stat.st_ino), path: place.path.clone() };
-        match open_named(&found, true) {
+        match open_named(&found, write, self.grants.load(Ordering::SeqCst)) {
             Ok(file) => Ok(Some((there, file.into()))),
             Err(error) if there.inode.1 == place.inode.1 => Err(error),
             Err(_) => Ok(None),
@@ -284,7 +438,7 @@ impl Store for FolderStore {
         wanted: &mut dyn FnMut(u64) -> bool,
         found: &mut dyn FnMut(Place, io::Result<std::fs::File>) -> bool,
     ) {
-        let folder = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let grants = self.grants.load(Ordering::SeqCst);
         let root = self.root.try_clone();
         let root = root.and_then(|root| Ok((rustix::fs::fstat(&root)?.st_dev, Rc::new(root))));
         let (device, root) = match root {
@@ -297,19 +451,7 @@ impl Store for FolderStore {
         // Folders that wait keep open only the folder that they are in: as many descriptors as the tree is deep.
         let mut waiting = vec![(root, c".".to_owned(), Vec::new())];
         while let Some((parent, name, path)) = waiting.pop() {
-            let open = || rustix::fs::openat(&*parent, &*name, folder, Mode::empty());
-            let opened = granted(&parent, Mode::XUSR, open).and_then(|folder| {
-                // What is mounted here hides what the volume has.
-                if rustix::fs::fstat(&folder)?.st_dev != device {
-                    return Err(Errno::XDEV);
-                }
-                let entries = granted(&folder, Mode::RUSR | Mode::XUSR, || {
-                    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-                    Dir::new(rustix::fs::openat(&folder, c".", flags, Mode::empty())?)
-                })?;
-                Ok((Rc::new(folder), entries))
-            });
-            let (folder, entries) = match opened {
+            let (folder, entries) = match open_entries(&parent, &name, device, grants) {
                 Ok(opened) => opened,
                 Err(error) if found(Place { inode: (device, 0), path }, Err(error.into())) => continue,
                 Err(_) => return,
@@ -328,34 +470,15 @@ impl Store for FolderStore {
                     found(Place { inode: (device, 0), path }, Err(Errno::INTR.into()));
                     return;
                 }
-                let path = match path.is_empty() {
-                    true => name.to_bytes().to_vec(),
-                    false => [&path[..], b"/", name.to_bytes()].concat(),
-                };
+                let path = joined(&path, name);
                 let inode = (device, entry.ino());
-                let name_only = || {
-                    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-                    granted(&folder, Mode::XUSR, || rustix::fs::openat(&*folder, name, flags, Mode::empty()))
-                };
-                let kind = match entry.file_type() {
-                    FileType::Unknown => name_only()
-                        .and_then(rustix::fs::fstat)
-                        .map(|stat| FileType::from_raw_mode(stat.st_mode)),
-                    kind => Ok(kind),
-                };
-                let file = match kind {
+                let file = match kind_of(&folder, &entry, grants) {
                     Ok(FileType::Directory) => {
                         waiting.push((folder.clone(), name.to_owned(), path));
                         continue;
                     }
                     Ok(FileType::RegularFile) if !is_ours(name.to_bytes()) && wanted(inode.1) => {
-                        name_only().map_err(io::Error::from).and_then(|named| {
-                            match is_inode(&named, inode)? {
-                                true => Ok(open_named(&named, write)?.into()),
-                                // Another file has the name by now.
-                                false => Err(Errno::NOENT.into()),
-                            }
-                        })
+                        open_entry(&folder, name, inode, (write, grants))
                     }
                     Ok(_) => continue,
                     Err(error) => Err(error.into()),

@@ -106,17 +106,17 @@ class Volume:
             return
         heads = []
         for at in (0, 4096):
-            clear = data[at : at + 60]
-            if len(clear) < 60 or clear[:8] != b"wattlojh":
+            clear = data[at : at + 68]
+            if len(clear) < 68 or clear[:8] != b"wattlojh":
                 continue
             require(clear[8] == 1, "journal version")
-            generation, epoch, salt, count = struct.unpack(">IQ32sI", clear[12:])
-            if generation not in self.keys or count > 54:
+            generation, epoch, salt, count = struct.unpack(">IQ32sI", clear[12:60])
+            if generation not in self.keys or count > 53:
                 continue
             secret = derive(self.keys[generation], b"journal", 32)
             key = AESGCM(derive(secret, b"journal " + salt, 32))
             try:
-                key.decrypt(bytes(4) + b"\xff" * 8, data[at + 60 : at + 76 + 8 * count], clear)
+                key.decrypt(bytes(4) + b"\xff" * 8, data[at + 68 : at + 84 + 8 * count], clear)
                 heads.append((epoch, key))
             except InvalidTag:
                 continue
@@ -124,10 +124,10 @@ class Volume:
         if not heads or data[8192:8200] != b"wattlojr":
             return
         key = max(heads, key=lambda head: head[0])[1]
-        number, blob, operations = struct.unpack(">8sII", data[8200:8216])
-        end = 8216 + blob
+        number, blob, operations, drawn = struct.unpack(">8sII8s", data[8200:8224])
+        end = 8224 + blob
         try:
-            key.decrypt(bytes(4) + number, data[end : end + operations + 16], data[8192:end])
+            key.decrypt(drawn + number[4:], data[end : end + operations + 16], data[8192:end])
         except InvalidTag:
             return
         raise Bad("the journal is not empty")

@@ -36,7 +36,7 @@ const INSIDE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 impl Backing for Plain {
     type Thread = ();
     type Folder = OwnedFd;
-    type Content = File;
+    type Content = Arc<File>;
 
     fn thread(&self, _number: usize) {}
 
@@ -59,6 +59,10 @@ impl Backing for Plain {
             return Err(failed(Errno::NAMETOOLONG));
         }
         Ok(Entry { stored: name.to_owned(), sidecar: None })
+    }
+
+    fn name(&self, _folder: &OwnedFd, stored: &OsStr, _thread: &mut ()) -> Result<Option<Vec<u8>>> {
+        Ok(Some(stored.as_bytes().to_vec()))
     }
 
     fn list(&self, folder: &OwnedFd, _thread: &mut ()) -> Result<(Vec<Listed>, Vec<OsString>)> {
@@ -109,17 +113,16 @@ impl Backing for Plain {
         rustix::fs::symlinkat(target, folder, &*entry.stored).map_err(failed)
     }
 
-    fn read_link(&self, folder: &OwnedFd, entry: &Entry, _thread: &mut ()) -> Result<Vec<u8>> {
-        let target = rustix::fs::readlinkat(folder, &*entry.stored, Vec::new()).map_err(failed)?;
-        Ok(target.into_bytes())
+    fn open_target(&self, stored: &[u8], _thread: &mut ()) -> Result<Vec<u8>> {
+        Ok(stored.to_vec())
     }
 
-    fn link_len(&self, stored: u64) -> Option<u64> {
-        Some(stored)
+    fn link_len(&self, stored: u64) -> u64 {
+        stored
     }
 
-    fn hard_link(&self, from: (&OwnedFd, &Entry), to: (&OwnedFd, &Entry)) -> Result<()> {
-        rustix::fs::linkat(from.0, &*from.1.stored, to.0, &*to.1.stored, AtFlags::empty()).map_err(failed)
+    fn hard_link(&self, (_, path): ((u64, u64), &OsStr), to: (&OwnedFd, &Entry)) -> Result<()> {
+        rustix::fs::linkat(to.0, path, to.0, &*to.1.stored, AtFlags::SYMLINK_FOLLOW).map_err(failed)
     }
 
     fn rename(&self, from: (&OwnedFd, &Entry), to: (&OwnedFd, &Entry), flags: RenameFlags) -> Result<()> {
@@ -159,23 +162,27 @@ impl Backing for Plain {
         attributes::remove(path, name).map_err(failed)
     }
 
-    fn create_content(&self, file: File, _place: Place, _thread: &mut ()) -> Result<File> {
-        Ok(file)
+    fn create_content(&self, file: File, _place: Place, _thread: &mut ()) -> Result<Arc<File>> {
+        Ok(Arc::new(file))
     }
 
-    fn open_content(&self, file: File, _place: Place, _thread: &mut ()) -> Result<File> {
-        Ok(file)
+    fn open_content(&self, file: File, _place: Place, _thread: &mut ()) -> Result<Arc<File>> {
+        Ok(Arc::new(file))
+    }
+
+    fn file(&self, content: &Arc<File>) -> Arc<File> {
+        content.clone()
     }
 
     fn len_of(&self, stat: &Stat) -> u64 {
         stat.st_size as u64
     }
 
-    fn len(&self, content: &File) -> u64 {
+    fn len(&self, content: &Arc<File>) -> u64 {
         rustix::fs::fstat(content).map_or(0, |stat| stat.st_size as u64)
     }
 
-    fn read(&self, content: &File, to: &mut [u8], at: u64, _thread: &mut ()) -> Result<usize> {
+    fn read(&self, content: &Arc<File>, to: &mut [u8], at: u64, _thread: &mut ()) -> Result<usize> {
         let mut done = 0;
         while done < to.len() {
             match content.read_at(&mut to[done..], at + done as u64).map_err(failed)? {
@@ -186,30 +193,30 @@ impl Backing for Plain {
         Ok(done)
     }
 
-    fn write(&self, content: &File, from: &[u8], at: u64, _thread: &mut ()) -> Result<()> {
+    fn write(&self, content: &Arc<File>, from: &[u8], at: u64, _thread: &mut ()) -> Result<()> {
         content.write_all_at(from, at).map_err(failed)
     }
 
-    fn append(&self, content: &File, from: &[u8], _thread: &mut ()) -> Result<u64> {
+    fn append(&self, content: &Arc<File>, from: &[u8], _thread: &mut ()) -> Result<u64> {
         let end = self.len(content);
         content.write_all_at(from, end).map_err(failed)?;
         Ok(end)
     }
 
-    fn set_len(&self, content: &File, len: u64, _thread: &mut ()) -> Result<()> {
+    fn set_len(&self, content: &Arc<File>, len: u64, _thread: &mut ()) -> Result<()> {
         content.set_len(len).map_err(failed)
     }
 
-    fn grow(&self, content: &File, len: u64, _thread: &mut ()) -> Result<()> {
+    fn grow(&self, content: &Arc<File>, len: u64, _thread: &mut ()) -> Result<()> {
         rustix::fs::fallocate(content, FallocateFlags::empty(), 0, len).map_err(failed)
     }
 
-    fn zero(&self, content: &File, at: u64, len: u64, _thread: &mut ()) -> Result<()> {
+    fn zero(&self, content: &Arc<File>, at: u64, len: u64, _thread: &mut ()) -> Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(content, flags, at, len).map_err(failed)
     }
 
-    fn seek(&self, content: &File, at: u64, hole: bool, _thread: &mut ()) -> Result<Option<u64>> {
+    fn seek(&self, content: &Arc<File>, at: u64, hole: bool, _thread: &mut ()) -> Result<Option<u64>> {
         let to = if hole { SeekFrom::Hole(at) } else { SeekFrom::Data(at) };
         match rustix::fs::seek(content, to) {
             Ok(found) => Ok(Some(found)),
@@ -218,7 +225,7 @@ impl Backing for Plain {
         }
     }
 
-    fn sync(&self, content: &File, _thread: &mut ()) -> Result<()> {
+    fn sync(&self, content: &Arc<File>, _thread: &mut ()) -> Result<()> {
         content.sync_data().map_err(failed)
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, INodeNo, TimeOrNow};
-use rustix::fs::{FileType, Stat, Timespec, UTIME_NOW, UTIME_OMIT};
+use rustix::fs::{FileType, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 
 /// FUSE's type of a file.
 pub fn kind(kind: FileType) -> fuser::FileType {
@@ -16,6 +16,12 @@ pub fn kind(kind: FileType) -> fuser::FileType {
         FileType::BlockDevice => fuser::FileType::BlockDevice,
         _ => fuser::FileType::RegularFile,
     }
+}
+
+/// Times that set nothing.
+pub fn unchanged() -> Timestamps {
+    let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    Timestamps { last_access: omit, last_modification: omit }
 }
 
 /// Attributes of an inode whose content has `size` bytes.
@@ -37,6 +43,11 @@ pub fn attributes(number: u64, size: u64, stat: &Stat) -> FileAttr {
         blksize: 4096,
         flags: 0,
     }
+}
+
+/// A time of the system's in FUSE's words.
+pub fn shown(at: &Timespec) -> SystemTime {
+    time(at.tv_sec, at.tv_nsec as u32)
 }
 
 fn time(seconds: i64, nanos: u32) -> SystemTime {

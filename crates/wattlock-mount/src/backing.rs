@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use rustix::fs::{FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use wattlock_fs::Error;
@@ -48,6 +49,17 @@ pub trait Backing: Send + Sync + 'static {
     /// [`Error::Io`] with `ENAMETOOLONG` or `EINVAL`.
     fn entry(&self, folder: &Self::Folder, name: &OsStr, thread: &mut Self::Thread) -> Result<Entry>;
 
+    /// The name of a stored name, if it has one.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    fn name(
+        &self,
+        folder: &Self::Folder,
+        stored: &OsStr,
+        thread: &mut Self::Thread,
+    ) -> Result<Option<Vec<u8>>>;
+
     /// The entries of a folder whose names open, and the stored names of those that do not.
     ///
     /// # Errors
@@ -57,6 +69,15 @@ pub trait Backing: Send + Sync + 'static {
         folder: &Self::Folder,
         thread: &mut Self::Thread,
     ) -> Result<(Vec<Listed>, Vec<std::ffi::OsString>)>;
+
+    /// Does something in a folder whose owner may list it and not enter it, as if the owner might.
+    ///
+    /// # Errors
+    /// What `work` says.
+    fn entered(&self, folder: &Self::Folder, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let _ = folder;
+        work()
+    }
 
     /// Opens an existing backing file, never through a link.
     ///
@@ -107,20 +128,21 @@ pub trait Backing: Send + Sync + 'static {
         thread: &mut Self::Thread,
     ) -> Result<()>;
 
-    /// A symbolic link's target.
+    /// A symbolic link's target, by what is stored.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Damaged`].
-    fn read_link(&self, folder: &Self::Folder, entry: &Entry, thread: &mut Self::Thread) -> Result<Vec<u8>>;
+    /// [`Error::Damaged`].
+    fn open_target(&self, stored: &[u8], thread: &mut Self::Thread) -> Result<Vec<u8>>;
 
-    /// The length of a symbolic link's target by the length of what is stored, if that says it.
-    fn link_len(&self, stored: u64) -> Option<u64>;
+    /// The length of a symbolic link's target by the length of what is stored.
+    fn link_len(&self, stored: u64) -> u64;
 
-    /// Makes another name of a file.
+    /// Makes another name of the file that is this inode, by device and number, and to which a path of a descriptor
+    /// leads.
     ///
     /// # Errors
     /// [`Error::Io`].
-    fn hard_link(&self, from: (&Self::Folder, &Entry), to: (&Self::Folder, &Entry)) -> Result<()>;
+    fn hard_link(&self, from: ((u64, u64), &OsStr), to: (&Self::Folder, &Entry)) -> Result<()>;
 
     /// Renames.
     ///
@@ -138,6 +160,12 @@ pub trait Backing: Send + Sync + 'static {
     /// # Errors
     /// [`Error::Io`].
     fn remove(&self, folder: &Self::Folder, entry: &Entry, folder_itself: bool) -> Result<()>;
+
+    /// The content of an inode that is open or that is kept without an opener: what the journal has of a file stays as
+    /// long as this lives, although its last name goes.
+    fn kept(&self, _inode: (u64, u64)) -> Option<Self::Content> {
+        None
+    }
 
     /// Makes what belongs to names durable that were made since the last call.
     ///
@@ -196,11 +224,39 @@ pub trait Backing: Send + Sync + 'static {
     /// [`Error::Io`].
     fn create_content(&self, file: File, place: Place, thread: &mut Self::Thread) -> Result<Self::Content>;
 
+    /// Makes an empty content in place of one that does not open.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn begin_content(&self, file: File, place: Place, thread: &mut Self::Thread) -> Result<Self::Content> {
+        rustix::fs::ftruncate(&file, 0).map_err(|error| Error::io("emptying a file", error))?;
+        self.create_content(file, place, thread)
+    }
+
+    /// Says whether other programs change the folder meanwhile.
+    fn set_shared(&self, _shared: bool) {}
+
+    /// A copy that another program made of an entry, by the name that it is shown by, which no entry has.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn copy(
+        &self,
+        _folder: &Self::Folder,
+        _name: &OsStr,
+        _thread: &mut Self::Thread,
+    ) -> Result<Option<Entry>> {
+        Ok(None)
+    }
+
     /// Opens a file's content.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`].
     fn open_content(&self, file: File, place: Place, thread: &mut Self::Thread) -> Result<Self::Content>;
+
+    /// A content's backing file.
+    fn file(&self, content: &Self::Content) -> Arc<File>;
 
     /// The content's length of a regular file.
     fn len_of(&self, stat: &Stat) -> u64;
@@ -208,6 +264,11 @@ pub trait Backing: Send + Sync + 'static {
     /// Whether that length, and the backing file's, may be wrong until the content has been opened once.
     fn is_torn(&self, stat: &Stat) -> bool {
         let _ = stat;
+        false
+    }
+
+    /// Whether it was opened to be read: nothing in it is changed, whatever the mount's options say.
+    fn is_read_only(&self) -> bool {
         false
     }
 
@@ -230,6 +291,11 @@ pub trait Backing: Send + Sync + 'static {
     fn with_times(&self, inode: (u64, u64), work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         let _ = inode;
         work()
+    }
+
+    /// Bytes that a content has at most.
+    fn longest(&self) -> u64 {
+        i64::MAX as u64
     }
 
     /// The length of an opened content.

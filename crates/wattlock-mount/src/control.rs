@@ -5,7 +5,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -79,6 +79,11 @@ fn is_own(stream: &UnixStream) -> bool {
     socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
 }
 
+/// Whether a process serves a mount, or gives its volume back: it need not have time to answer.
+pub fn is_served(mountpoint: &Path) -> bool {
+    path(mountpoint).is_ok_and(|path| UnixStream::connect(path).is_ok())
+}
+
 /// Asks a running mount. The answer's lines, or the refusal's line as the inner error.
 ///
 /// # Errors
@@ -97,12 +102,20 @@ pub fn ask(mountpoint: &Path, request: &str) -> io::Result<Result<Vec<String>, S
     lines.collect::<io::Result<Vec<String>>>().map(Ok)
 }
 
-/// The socket's name, which goes with it.
-pub(crate) struct Listening(Option<PathBuf>);
+/// The socket's name, and device and inode number: the name goes with it, unless it is another mount's by then.
+pub(crate) struct Listening(Option<(PathBuf, (u64, u64))>);
+
+/// Device and inode number of what a name leads to.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        if let Some(path) = self.0.take() {
+        if let Some((path, own)) = self.0.take()
+            && identity(&path).is_ok_and(|now| now == own)
+        {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -114,6 +127,7 @@ pub(crate) fn listen<B: Backing>(mountpoint: &Path, source: &str, inner: &Arc<In
         // The mount point was free: a socket of its name is a dead mount's.
         let _ = std::fs::remove_file(&path);
         let listener = bind(&path)?;
+        let own = identity(&path)?;
         let (mountpoint, source) = (mountpoint.to_owned(), source.to_owned());
         let (since, inner) = (Instant::now(), Arc::downgrade(inner));
         std::thread::Builder::new().name("wattlock-control".to_owned()).spawn(move || {
@@ -134,7 +148,7 @@ pub(crate) fn listen<B: Backing>(mountpoint: &Path, source: &str, inner: &Arc<In
                 let _ = answer(&stream, about, &inner);
             }
         })?;
-        Ok(path)
+        Ok((path, own))
     });
     Listening(started.ok())
 }
@@ -183,7 +197,7 @@ fn about<B: Backing>(mountpoint: &Path, source: &str, since: Instant, inner: &In
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -207,6 +221,21 @@ mod tests {
         let peer = UnixStream::connect(&path).unwrap();
         assert!(is_own(&listener.accept().unwrap().0));
         drop(peer);
+    }
+
+    #[test]
+    fn a_mount_that_ends_leaves_the_socket_of_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let old_one = bind(&path).unwrap();
+        let old = Listening(Some((path.clone(), identity(&path).unwrap())));
+        std::fs::remove_file(&path).unwrap();
+        let next_one = bind(&path).unwrap();
+        let next = Listening(Some((path.clone(), identity(&path).unwrap())));
+        drop((old, old_one));
+        assert!(UnixStream::connect(&path).is_ok());
+        drop((next, next_one));
+        assert!(!path.exists());
     }
 
     #[test]

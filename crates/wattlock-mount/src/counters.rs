@@ -36,8 +36,10 @@ const NAMES: [&str; 10] =
 
 /// Answers that POSIX programs ask for and expect: that a name or an attribute is not there, that something is, that
 /// something may not be done. All others (`EIO`, `ENOSPC`, `EMFILE`, ...) are failures.
-const EXPECTED: [Errno; 25] = [
+const EXPECTED: [Errno; 26] = [
     Errno::NOENT,
+    // The kernel walks the path once more.
+    Errno::STALE,
     Errno::NODATA,
     Errno::EXIST,
     Errno::NOTEMPTY,

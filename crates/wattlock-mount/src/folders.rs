@@ -91,6 +91,12 @@ impl<F> Folders<F> {
         drop(gone);
     }
 
+    /// Closes all.
+    pub fn forget_all(&self) {
+        let gone = std::mem::take(&mut *write(&self.slots));
+        drop(gone);
+    }
+
     /// How many are open.
     pub fn len(&self) -> usize {
         read(&self.slots).len()

@@ -18,13 +18,15 @@ mod door;
 mod folders;
 mod handles;
 mod mount;
+mod node;
 mod requests;
 mod sealed;
 pub mod storage;
 mod table;
+mod unsynced;
 
 pub use backing::{Backing, Result};
 pub use counters::{Counters, Op};
-pub use door::{Behaviour, Door};
+pub use door::{Behaviour, Descriptors, Door};
 pub use mount::{Error, Options, check, is_busy, is_option, mount, unmount, unmount_patiently};
 pub use sealed::{Engines, Sealed, SealedContent};

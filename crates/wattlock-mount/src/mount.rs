@@ -9,19 +9,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session, SessionACL};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::backing::Backing;
 use crate::control;
-use crate::door::{Behaviour, Door, Inner, Job, is_bound};
-use wattlock_core::sync::lock;
+use crate::door::{Behaviour, Descriptors, Door, Inner, is_bound};
 
 /// Most threads; a machine with more cores gains nothing from more.
 const THREADS: usize = 16;
 
 /// Most folders kept open.
 const FOLDERS: usize = 512;
+
+/// Most inodes that are held although they have no name and are not open.
+const HELD: usize = 4096;
+
+/// Descriptors that no opened file has: two for each thread.
+const SPARE: u64 = 2 * THREADS as u64;
 
 /// Without a change for this long, what is durable apart is brought into place.
 const QUIET: Duration = Duration::from_secs(5);
@@ -174,24 +180,23 @@ pub fn mount<B: Backing>(
     if options.allow_other && rustix::process::geteuid().is_root() {
         rustix::thread::set_thread_groups(&[]).map_err(|error| Error::Refused(error.to_string()))?;
     }
-    let folders = raise_descriptors();
+    let descriptors = raise_descriptors();
     let behaviour =
         Behaviour { shared: options.shared, others: options.allow_other, unbound, log: options.log.clone() };
-    let door = Door::new(backing, behaviour, folders)?;
+    let door = Door::new(backing, behaviour, descriptors)?;
     let inner = door.inner.clone();
     let session = Session::new(door, &mountpoint, &config).map_err(refused)?;
+    // Asking the mounted folder itself would be a request, and until it is answered an unmount would fail.
+    let own = device_on_top(&mountpoint);
     let _ = inner.notifier.set(session.notifier());
-    let (later, jobs) = std::sync::mpsc::channel::<Job>();
-    *lock(&inner.later) = Some(later);
-    std::thread::Builder::new()
-        .name("wattlock-later".to_owned())
-        .spawn(move || jobs.into_iter().for_each(|job| job()))
-        .map_err(refused)?;
+    inner.later.start("wattlock-later").map_err(refused)?;
+    inner.pages.start("wattlock-pages").map_err(refused)?;
     let control = control::listen(&mountpoint, &options.source, &inner);
     let ended = Arc::new(AtomicBool::new(false));
     let keeper = Keeper {
         inner: inner.clone(),
         mountpoint: mountpoint.clone(),
+        own: own.clone(),
         idle: options.idle,
         stop: options.stop.clone(),
         ended: ended.clone(),
@@ -201,9 +206,15 @@ pub fn mount<B: Backing>(
         .spawn(move || keeper.run(ready))
         .map_err(refused)?;
     let mender = mend(&inner, &ended);
-    let served = session.run();
+    let served = serve(session);
+    let is_ours = || own.is_some() && own == device_on_top(&mountpoint);
+    // Nothing answers there any more. Another mount may have the device's number by now: it answers.
+    if is_ours() && (served.is_err() || is_dead(&mountpoint)) {
+        let _ = unmount(&mountpoint, true);
+    }
     ended.store(true, Ordering::SeqCst);
-    lock(&inner.later).take();
+    inner.later.end();
+    inner.pages.end();
     let _ = keeper.join();
     if let Some(mender) = mender {
         let _ = mender.join();
@@ -214,6 +225,21 @@ pub fn mount<B: Backing>(
     drop(control);
     served.map_err(refused)?;
     Ok(last?)
+}
+
+/// Whether a place's file system has lost its process, or its connection was aborted.
+fn is_dead(mountpoint: &Path) -> bool {
+    rustix::fs::statvfs(mountpoint).is_err_and(|error| error == Errno::NOTCONN)
+}
+
+/// Serves until the mount is gone, or cut off. At a session's end fuser 0.18.0 unmounts whatever is mounted at the path by
+/// then, as its test of whether its own mount is there still is the wrong way round: it is kept from that.
+fn serve<B: Backing>(session: Session<Door<B>>) -> io::Result<()> {
+    let mut served = session.spawn()?;
+    let thread = std::mem::replace(&mut served.guard, std::thread::spawn(|| Ok(())));
+    let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount panicked")));
+    std::mem::forget(served);
+    ended
 }
 
 fn refused(error: io::Error) -> Error {
@@ -254,7 +280,7 @@ fn config(options: &Options, unbound: bool) -> Result<Config, Error> {
 /// Looks through what a crash may have left torn, while the files are in use already, and gives way to whatever else
 /// the machine does. A file that is looked at before is put right then.
 fn mend<B: Backing>(inner: &Arc<Inner<B>>, ended: &Arc<AtomicBool>) -> Option<std::thread::JoinHandle<()>> {
-    if !inner.backing.may_be_torn() {
+    if inner.backing.is_read_only() || !inner.backing.may_be_torn() {
         return None;
     }
     let (inner, ended) = (inner.clone(), ended.clone());
@@ -269,18 +295,22 @@ fn mend<B: Backing>(inner: &Arc<Inner<B>>, ended: &Arc<AtomicBool>) -> Option<st
     std::thread::Builder::new().name("wattlock-mender".to_owned()).spawn(work).ok()
 }
 
-/// Asks for as many descriptors as allowed, and says how many folders may stay open.
-fn raise_descriptors() -> usize {
+/// Asks for as many descriptors as allowed, and says how many there are for what.
+fn raise_descriptors() -> Descriptors {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let now = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(now / 4).unwrap_or(FOLDERS).min(FOLDERS)
+    let quarter = usize::try_from(now / 4).unwrap_or(usize::MAX);
+    let files = now - (now / 8).min(SPARE);
+    Descriptors { folders: quarter.min(FOLDERS), held: (quarter / 2).clamp(16, HELD), files }
 }
 
 /// Does what is due from time to time.
 struct Keeper<B: Backing> {
     inner: Arc<Inner<B>>,
     mountpoint: PathBuf,
+    /// The mount's device.
+    own: Option<String>,
     idle: Option<Duration>,
     stop: Arc<dyn Fn() -> bool + Send + Sync>,
     ended: Arc<AtomicBool>,
@@ -288,15 +318,14 @@ struct Keeper<B: Backing> {
 
 impl<B: Backing> Keeper<B> {
     fn run(self, ready: impl FnOnce()) {
-        // Asking the mounted folder itself would be a request, and until it is answered an unmount would fail.
-        let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-        if let Some(device) = device_at(&table, &self.mountpoint) {
+        if let Some(device) = &self.own {
             // Only root may; without it the kernel reads 128 KiB ahead.
             let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), READ_AHEAD_KIB);
         }
         ready();
         let (mut changes, mut changed) = (0, Instant::now());
         let (mut requests, mut asked) = (0, Instant::now());
+        let mut sync_failed = None;
         while !self.ended.load(Ordering::SeqCst) {
             std::thread::sleep(LOOK);
             let counters = &self.inner.counters;
@@ -316,6 +345,9 @@ impl<B: Backing> Keeper<B> {
                     changed = Instant::now();
                 }
             }
+            if sync_failed.is_none_or(|at: Instant| at.elapsed() >= QUIET) {
+                sync_failed = self.inner.sync_many().is_err().then(Instant::now);
+            }
             if (self.stop)() {
                 self.unmount(true);
             }
@@ -328,6 +360,14 @@ impl<B: Backing> Keeper<B> {
 
     /// Unmounts; if it is in use and `anyway`, takes it out of sight and goes on until it is not.
     fn unmount(&self, anyway: bool) -> bool {
+        if self.own != device_on_top(&self.mountpoint) {
+            if anyway {
+                let line =
+                    "something else is mounted over it: unmounted by nobody, and served until that is gone";
+                (self.inner.behaviour.log)(line);
+            }
+            return false;
+        }
         if unmount(&self.mountpoint, false).is_ok() {
             return true;
         }
@@ -337,6 +377,11 @@ impl<B: Backing> Keeper<B> {
         }
         anyway
     }
+}
+
+/// The device, `major:minor`, of what is on top at a place.
+fn device_on_top(mountpoint: &Path) -> Option<String> {
+    device_at(&std::fs::read("/proc/self/mountinfo").unwrap_or_default(), mountpoint)
 }
 
 /// The device, `major:minor`, that is mounted last at a place, by the system's table (`proc_pid_mountinfo(5)`).
@@ -386,7 +431,7 @@ fn again(mut unmount: impl FnMut() -> io::Result<()>, mut pause: impl FnMut()) -
 pub fn unmount(mountpoint: &Path, lazy: bool) -> io::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() } | UnmountFlags::NOFOLLOW;
     match rustix::mount::unmount(mountpoint, flags) {
-        Err(rustix::io::Errno::PERM) => {}
+        Err(Errno::PERM) => {}
         done => return Ok(done?),
     }
     let mut command = Command::new("fusermount3");

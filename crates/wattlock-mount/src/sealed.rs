@@ -46,6 +46,14 @@ pub struct Sealed {
     engines: Box<dyn Engines>,
     runtime: Runtime,
     done: Done,
+    longest: u64,
+}
+
+/// The inode of a regular file that a name means now.
+fn file_at((folder, entry): (&Folder, &Entry)) -> Option<(u64, u64)> {
+    let stat = rustix::fs::statat(folder.fd(), &*entry.stored, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    file.then_some((stat.st_dev, stat.st_ino))
 }
 
 /// A file's content, and when it was written to.
@@ -55,7 +63,8 @@ pub struct SealedContent {
 }
 
 impl Sealed {
-    /// Opens a volume's folder. The lines are for the log: what an earlier run did not finish, and was mended.
+    /// Opens a volume's folder. The lines are for the log: what an earlier run did not finish, and was mended. With
+    /// `read_only` nothing is written and nothing mended ([`Contents::start_to_read`]).
     ///
     /// # Errors
     /// [`Error::InUse`] if it is mounted; [`Error::Damaged`]; [`Error::Io`]; [`wattlock_door::Error::Interrupted`] if
@@ -63,25 +72,32 @@ impl Sealed {
     pub fn open(
         path: &Path,
         volume: &Volume,
-        runtime: Runtime,
-        engines: Box<dyn Engines>,
+        (runtime, engines): (Runtime, Box<dyn Engines>),
+        read_only: bool,
         stop: &dyn Fn() -> bool,
     ) -> Result<(Sealed, Vec<String>)> {
         let mut dispatcher = runtime.dispatcher();
         let store =
             FolderStore::open(path).map_err(|error| Error::io("opening the volume's folder", error))?;
         // First: it takes the lock.
-        let (contents, recovered) =
-            Contents::start_until(store, volume, stop, &mut dispatcher).map_err(|error| {
-                match error.errno() {
-                    errno if errno == Errno::WOULDBLOCK.raw_os_error() => Error::InUse,
-                    _ => error,
-                }
-            })?;
-        let (tree, root) = Tree::open(path, volume, &mut dispatcher)?;
-        tree.set_crashed(contents.may_be_torn());
-        let sealed =
-            Sealed { tree, root: Mutex::new(Some(root)), contents, engines, runtime, done: Done::default() };
+        let started = match read_only {
+            true => Contents::start_to_read(store, volume, stop, &mut dispatcher),
+            false => Contents::start_until(store, volume, stop, &mut dispatcher),
+        };
+        let (contents, recovered) = started.map_err(|error| match error.errno() {
+            errno if errno == Errno::WOULDBLOCK.raw_os_error() => Error::InUse,
+            _ => error,
+        })?;
+        let (tree, root) = match read_only {
+            true => Tree::open_to_read(path, volume, &mut dispatcher)?,
+            false => Tree::open(path, volume, &mut dispatcher)?,
+        };
+        tree.set_crashed(contents.may_be_torn() && !read_only);
+        let (root, done) = (Mutex::new(Some(root)), Done::default());
+        // What a file may grow to is found by growing one; nothing grows where nothing is written.
+        let longest = if read_only { i64::MAX as u64 } else { longest_file(path) };
+        let longest = contents.len_of((0, 0), longest);
+        let sealed = Sealed { tree, root, contents, engines, runtime, done, longest };
         Ok((sealed, recovered.lines))
     }
 
@@ -108,17 +124,20 @@ impl Sealed {
         done
     }
 
+    /// Refuses what changes something in a volume that was opened to be read.
+    fn is_writable(&self) -> Result<()> {
+        match self.contents.is_read_only() {
+            true => Err(Error::io("read-only volume", Errno::ROFS)),
+            false => Ok(()),
+        }
+    }
+
     /// Does something that gives entries other names: a thread that looks for what a crash left torn hears of it.
     fn while_moving<T>(&self, entries: &[(&Folder, &Entry)], work: impl FnOnce() -> T) -> T {
         if !self.contents.may_be_torn() {
             return work();
         }
-        let inode = |(folder, entry): &(&Folder, &Entry)| {
-            let stat = rustix::fs::statat(folder.fd(), &*entry.stored, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-            file.then_some((stat.st_dev, stat.st_ino))
-        };
-        let inodes: Vec<_> = entries.iter().map(inode).collect();
+        let inodes: Vec<_> = entries.iter().copied().map(file_at).collect();
         self.contents.while_moving(&inodes, work)
     }
 }
@@ -160,6 +179,22 @@ fn failed(error: Errno) -> Error {
     Error::io("extended attribute", error)
 }
 
+/// Bytes that a file of the file system of a folder has at most, tried with a file without a name. Where there is none,
+/// the most that the system counts.
+fn longest_file(folder: &Path) -> u64 {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let most = i64::MAX as u64;
+    let Ok(file) = rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR) else { return most };
+    if rustix::fs::ftruncate(&file, most).is_ok() {
+        return most;
+    }
+    // One bit after the other.
+    (0..i64::BITS - 1).rev().fold(0, |len, bit| {
+        let longer = len | 1 << bit;
+        if rustix::fs::ftruncate(&file, longer).is_ok() { longer } else { len }
+    })
+}
+
 impl Backing for Sealed {
     type Thread = Dispatcher;
     type Folder = Folder;
@@ -185,8 +220,16 @@ impl Backing for Sealed {
         self.tree.entry(folder, name.as_bytes(), thread)
     }
 
+    fn name(&self, folder: &Folder, stored: &OsStr, thread: &mut Dispatcher) -> Result<Option<Vec<u8>>> {
+        self.tree.name(folder, stored, thread)
+    }
+
     fn list(&self, folder: &Folder, thread: &mut Dispatcher) -> Result<(Vec<Listed>, Vec<OsString>)> {
         self.tree.list(folder, thread)
+    }
+
+    fn entered(&self, folder: &Folder, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        self.tree.entered(folder, work)
     }
 
     fn open_file(&self, folder: &Folder, entry: &Entry, flags: OFlags) -> Result<File> {
@@ -222,27 +265,41 @@ impl Backing for Sealed {
         self.tree.make_link(folder, entry, target.as_bytes(), thread)
     }
 
-    fn read_link(&self, folder: &Folder, entry: &Entry, thread: &mut Dispatcher) -> Result<Vec<u8>> {
-        self.tree.read_link(folder, entry, thread)
+    fn open_target(&self, stored: &[u8], thread: &mut Dispatcher) -> Result<Vec<u8>> {
+        self.tree.extras().open_target(stored, thread)
     }
 
-    fn link_len(&self, stored: u64) -> Option<u64> {
-        Some(target_len(stored))
+    fn link_len(&self, stored: u64) -> u64 {
+        target_len(stored)
     }
 
-    fn hard_link(&self, from: (&Folder, &Entry), to: (&Folder, &Entry)) -> Result<()> {
-        self.while_moving(&[from], || self.tree.hard_link(from, to))
+    fn hard_link(&self, (inode, path): ((u64, u64), &OsStr), to: (&Folder, &Entry)) -> Result<()> {
+        self.is_writable()?;
+        self.contents.while_moving(&[Some(inode)], || self.tree.link_of(path, to))
     }
 
     fn rename(&self, from: (&Folder, &Entry), to: (&Folder, &Entry), flags: RenameFlags) -> Result<()> {
+        self.is_writable()?;
         // In an exchange both move.
         let both = [from, to];
         let moved = if flags.contains(RenameFlags::EXCHANGE) { &both[..] } else { &both[..1] };
-        self.while_moving(moved, || self.tree.rename(from, to, flags))
+        // Known by its name only until then.
+        let replaced = if flags.contains(RenameFlags::EXCHANGE) { None } else { file_at(to) };
+        self.while_moving(moved, || self.tree.rename(from, to, flags))?;
+        replaced.into_iter().for_each(|inode| self.contents.removed(inode));
+        Ok(())
+    }
+
+    fn kept(&self, inode: (u64, u64)) -> Option<SealedContent> {
+        self.contents.known(inode).map(|content| SealedContent { content, writes: Mark::default() })
     }
 
     fn remove(&self, folder: &Folder, entry: &Entry, folder_itself: bool) -> Result<()> {
-        self.tree.remove(folder, entry, folder_itself)
+        self.is_writable()?;
+        let removed = if folder_itself { None } else { file_at((folder, entry)) };
+        self.tree.remove(folder, entry, folder_itself)?;
+        removed.into_iter().for_each(|inode| self.contents.removed(inode));
+        Ok(())
     }
 
     fn sync_records(&self) -> Result<()> {
@@ -263,10 +320,16 @@ impl Backing for Sealed {
         flags: XattrFlags,
         thread: &mut Dispatcher,
     ) -> Result<()> {
+        self.is_writable()?;
         let (extras, crypto) = (self.tree.extras(), thread);
         let stored = extras.attribute(name.as_bytes(), crypto)?;
         let value = extras.seal_value(name.as_bytes(), value, crypto)?;
-        attributes::set(path, OsStr::from_bytes(&stored), &value, flags).map_err(failed)
+        let set = attributes::set(path, OsStr::from_bytes(&stored), &value, flags);
+        set.map_err(|error| match error {
+            // The value is no longer than any may be; what is added to it is.
+            Errno::TOOBIG => failed(Errno::NOSPC),
+            error => failed(error),
+        })
     }
 
     fn attribute(&self, path: &OsStr, name: &OsStr, thread: &mut Dispatcher) -> Result<Vec<u8>> {
@@ -286,6 +349,7 @@ impl Backing for Sealed {
     }
 
     fn remove_attribute(&self, path: &OsStr, name: &OsStr, thread: &mut Dispatcher) -> Result<()> {
+        self.is_writable()?;
         let stored = self.tree.extras().attribute(name.as_bytes(), thread)?;
         attributes::remove(path, OsStr::from_bytes(&stored)).map_err(failed)
     }
@@ -298,8 +362,25 @@ impl Backing for Sealed {
         Ok(SealedContent { content: self.contents.create(file, place, thread)?, writes: Mark::default() })
     }
 
+    fn begin_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {
+        let content = self.contents.begin_anew(file, place, thread)?;
+        Ok(SealedContent { content, writes: Mark::default() })
+    }
+
+    fn set_shared(&self, shared: bool) {
+        self.tree.set_shared(shared);
+    }
+
+    fn copy(&self, folder: &Folder, name: &OsStr, thread: &mut Dispatcher) -> Result<Option<Entry>> {
+        self.tree.copy(folder, name.as_bytes(), thread)
+    }
+
     fn open_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {
         Ok(SealedContent { content: self.contents.open(file, place, thread)?, writes: Mark::default() })
+    }
+
+    fn file(&self, file: &SealedContent) -> Arc<File> {
+        file.content.file()
     }
 
     fn len_of(&self, stat: &Stat) -> u64 {
@@ -308,6 +389,10 @@ impl Backing for Sealed {
 
     fn is_torn(&self, stat: &Stat) -> bool {
         !self.contents.is_sound((stat.st_dev, stat.st_ino))
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.contents.is_read_only()
     }
 
     fn may_be_torn(&self) -> bool {
@@ -324,6 +409,10 @@ impl Backing for Sealed {
 
     fn with_times(&self, inode: (u64, u64), work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         self.contents.with_times(inode, work)
+    }
+
+    fn longest(&self) -> u64 {
+        self.longest
     }
 
     fn len(&self, file: &SealedContent) -> u64 {
@@ -376,6 +465,9 @@ impl Backing for Sealed {
     }
 
     fn checkpoint(&self, thread: &mut Dispatcher) -> Result<()> {
+        if self.contents.is_read_only() {
+            return Ok(());
+        }
         self.tree.sync_records()?;
         self.contents.checkpoint(thread)
     }
@@ -394,241 +486,4 @@ impl Backing for Sealed {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    use std::os::unix::fs::MetadataExt;
-    use std::time::{Duration, Instant};
-
-    use wattlock::Clock;
-    use wattlock::core::Engine;
-    use wattlock::policy::Settings;
-    use wattlock_cpu::instruction::Instruction;
-    use wattlock_cpu::software::Software;
-    use wattlock_emul::{Effect, Emulated, Fault, Model, Pace, Trigger};
-    use wattlock_fs::volume::NameMode;
-
-    use crate::door::Door;
-
-    /// Where the card is among the engines.
-    const CARD: usize = 2;
-
-    struct Plain;
-
-    impl Engines for Plain {
-        fn set(&self, runtime: &Runtime, settings: &[String]) -> std::result::Result<(), String> {
-            let mut policy = Settings::default();
-            for setting in settings {
-                policy.set(setting).map_err(|error| error.to_string())?;
-            }
-            runtime.set_policy("aca-sds", policy).map_err(|error| error.to_string())
-        }
-
-        fn describe(&self, _runtime: &Runtime) -> Vec<String> {
-            Vec::new()
-        }
-    }
-
-    fn runtime(faults: Vec<Fault>) -> Runtime {
-        with_clock(faults, Clock::real())
-    }
-
-    fn with_clock(faults: Vec<Fault>, clock: Clock) -> Runtime {
-        let instruction: Arc<dyn Engine> = Arc::new(Instruction::new());
-        let card = Emulated::new(Model::qat_dh8970(), instruction.clone(), Pace::RealTime).unwrap();
-        Runtime::builder()
-            .engines(vec![instruction, Arc::new(Software::new()), Arc::new(card.with_faults(faults))])
-            .policy("aca-sds", Settings::default())
-            .verify_one_in(1)
-            .telemetry(false)
-            .clock(clock)
-            .profile(wattlock::Profile::built_in())
-            .build()
-            .unwrap()
-    }
-
-    fn volume() -> Volume {
-        Volume::generate(4096, NameMode::Plain).unwrap()
-    }
-
-    fn open(folder: &Path, volume: &Volume, runtime: Runtime) -> Sealed {
-        Sealed::open(folder, volume, runtime, Box::new(Plain), &|| false).unwrap().0
-    }
-
-    fn file(sealed: &Sealed, folder: &Path, name: &str, crypto: &mut Dispatcher) -> SealedContent {
-        let path = folder.join(name);
-        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-        let stat = file.metadata().unwrap();
-        let place = Place { inode: (stat.dev(), stat.ino()), path: name.into() };
-        sealed.create_content(file, place, crypto).unwrap()
-    }
-
-    /// Chunks that the card and the others have sealed and opened.
-    fn done(sealed: &Sealed) -> [u64; 4] {
-        let count = |engines: std::ops::Range<usize>, kind: usize| {
-            let sizes = engines.flat_map(|engine| &sealed.done.0[engine][kind]);
-            sizes.map(|chunks| chunks.load(Ordering::Relaxed)).sum()
-        };
-        [count(CARD..CARD + 1, 1), count(0..CARD, 1), count(CARD..CARD + 1, 0), count(0..CARD, 0)]
-    }
-
-    /// Until the card has proved itself the CPU does everything.
-    fn prove(sealed: &Sealed, file: &SealedContent, crypto: &mut Dispatcher) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while done(sealed)[0] == 0 {
-            assert!(Instant::now() < deadline, "the card does nothing");
-            sealed.write(file, &[1; 65536], 0, crypto).unwrap();
-        }
-    }
-
-    #[test]
-    fn writes_go_to_a_card_by_size_and_files_in_operation_and_settings_change_with_the_next_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let (skipped, real) = (Arc::new(AtomicU64::new(0)), Clock::real());
-        let skip = skipped.clone();
-        let clock = Clock::given(move || real.now() + skip.load(Ordering::Relaxed));
-        let pass = || skipped.fetch_add(20_000_000, Ordering::Relaxed);
-        let sealed = open(folder.path(), &volume(), with_clock(Vec::new(), clock));
-        let mut first = sealed.thread(0);
-        let (a, b) =
-            (file(&sealed, folder.path(), "a", &mut first), file(&sealed, folder.path(), "b", &mut first));
-        let other = sealed.runtime.operates_on(&b.writes);
-        prove(&sealed, &a, &mut first);
-        // Whether a write of so many bytes goes to the card: all of it, or nothing.
-        let offloads = |bytes: usize, crypto: &mut Dispatcher| {
-            let before = done(&sealed);
-            sealed.write(&a, &vec![2; bytes], 0, crypto).unwrap();
-            let after = done(&sealed);
-            let (card, cpu) = (after[0] - before[0], after[1] - before[1]);
-            assert!((card == 0) != (cpu == 0), "{bytes} bytes: {card} chunks on the card, {cpu} not");
-            assert_eq!(card + cpu, bytes as u64 / 4096);
-            card > 0
-        };
-        assert!(offloads(8192, &mut first));
-        assert!(!offloads(4096, &mut first), "beta");
-        drop(other);
-        pass();
-        assert!(!offloads(8192, &mut first), "alpha: no other file was in operation lately");
-        let other = sealed.runtime.operates_on(&b.writes);
-        assert!(offloads(8192, &mut first));
-        sealed.set(&["aca-sds.alpha=2".into()]).unwrap();
-        assert!(!offloads(8192, &mut first), "alpha, from the next request on");
-        sealed.set(&["aca-sds.beta_bytes=8192".into()]).unwrap();
-        assert!(!offloads(8192, &mut first), "beta, from the next request on");
-        assert!(offloads(16384, &mut first));
-        let mut second = sealed.thread(1);
-        sealed.set(&["aca-sds.feeders=1".into()]).unwrap();
-        assert!(offloads(16384, &mut first), "the first thread feeds the card");
-        assert!(!offloads(16384, &mut second), "the second does not");
-        assert!(sealed.set(&["aca-sds.alpha=minus".into()]).is_err());
-        assert!(offloads(16384, &mut first), "what is wrong changes nothing");
-        let before = done(&sealed);
-        let mut got = vec![0; 65536];
-        assert_eq!(sealed.read(&a, &mut got, 0, &mut first).unwrap(), got.len());
-        assert_eq!(done(&sealed)[2], before[2], "reads are the CPU's");
-        assert!(done(&sealed)[3] > before[3]);
-        drop(other);
-        pass();
-        let lines = sealed.engines();
-        assert!(lines.contains(&"files in operation 0".to_owned()), "{lines:?}");
-        let card = lines.iter().find(|line| line.starts_with("write emulated, ")).unwrap();
-        assert!(card.contains(" 8 KiB: 4, 16 KiB: 12,"), "{card}");
-    }
-
-    #[test]
-    fn what_a_faulty_card_seals_in_one_thread_another_reads() {
-        let faults = vec![
-            Fault::new(Effect::Error, Trigger::Every(29)),
-            Fault::new(Effect::WrongResult, Trigger::Every(23)),
-            Fault::new(Effect::Lost { back_after_ns: Some(5_000_000) }, Trigger::nth(300)),
-        ];
-        let (folder, volume) = (tempfile::tempdir().unwrap(), volume());
-        let sealed = open(folder.path(), &volume, runtime(faults));
-        let mut crypto = sealed.thread(0);
-        let names = ["a", "b", "c"];
-        let files = names.map(|name| file(&sealed, folder.path(), name, &mut crypto));
-        let busy = sealed.runtime.operates_on(&files[0].writes);
-        prove(&sealed, &files[1], &mut crypto);
-        drop(busy);
-        let stop = std::sync::atomic::AtomicBool::new(false);
-        let last: Vec<u8> = std::thread::scope(|scope| {
-            let changes = scope.spawn(|| {
-                for round in 0.. {
-                    if stop.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    sealed.set(&[format!("aca-sds.alpha={}", round % 3)]).unwrap();
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-            });
-            let writers: Vec<_> = (0..3_usize)
-                .map(|number| {
-                    let (sealed, file) = (&sealed, &files[number]);
-                    scope.spawn(move || {
-                        let mut crypto = sealed.thread(number);
-                        let deadline = Instant::now() + Duration::from_secs(60);
-                        let mut round = 0;
-                        while round < 200 || done(sealed)[0] < 60 {
-                            assert!(Instant::now() < deadline, "the card has done {:?}", done(sealed));
-                            round += 1;
-                            let byte = (round * 3 + number) as u8;
-                            sealed.write(file, &[byte; 40_000], 0, &mut crypto).unwrap();
-                            let mut got = vec![0; 40_000];
-                            assert_eq!(sealed.read(file, &mut got, 0, &mut crypto).unwrap(), got.len());
-                            assert!(got.iter().all(|there| *there == byte), "round {round}");
-                        }
-                        sealed.sync(file, &mut crypto).unwrap();
-                        (round * 3 + number) as u8
-                    })
-                })
-                .collect();
-            let ended: Vec<_> = writers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-            stop.store(true, Ordering::Relaxed);
-            changes.join().unwrap();
-            ended.into_iter().map(|ended| ended.unwrap()).collect()
-        });
-        // As it is stored, without the card.
-        drop((files, crypto, sealed));
-        let sealed = open(folder.path(), &volume, Runtime::builder().telemetry(false).build().unwrap());
-        let mut crypto = sealed.thread(0);
-        for (number, name) in names.iter().enumerate() {
-            let path = folder.path().join(name);
-            let file = File::options().read(true).write(true).open(path).unwrap();
-            let stat = file.metadata().unwrap();
-            let place = Place { inode: (stat.dev(), stat.ino()), path: (*name).into() };
-            let file = sealed.open_content(file, place, &mut crypto).unwrap();
-            let mut got = vec![0; 40_000];
-            sealed.read(&file, &mut got, 0, &mut crypto).unwrap();
-            assert!(got.iter().all(|there| *there == last[number]), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_file_that_a_crash_left_torn_has_its_true_length_at_the_first_look() {
-        let (folder, volume) = (tempfile::tempdir().unwrap(), volume());
-        let build = || Runtime::builder().telemetry(false).build().unwrap();
-        let sealed = open(folder.path(), &volume, build());
-        let mut crypto = sealed.thread(0);
-        let content = file(&sealed, folder.path(), "torn", &mut crypto);
-        sealed.write(&content, &[7; 20_000], 0, &mut crypto).unwrap();
-        drop((content, crypto, sealed));
-        // What a power cut leaves: the length, and not all of the bytes.
-        let backing = File::options().write(true).open(folder.path().join("torn")).unwrap();
-        let len = backing.metadata().unwrap().len();
-        backing.set_len(96 + 2 * 4136).unwrap();
-        backing.set_len(len).unwrap();
-        let sealed = open(folder.path(), &volume, build());
-        let behaviour =
-            crate::Behaviour { shared: false, others: false, unbound: false, log: Arc::new(|_: &str| {}) };
-        let door = Door::new(sealed, behaviour, 16).unwrap();
-        let (attr, _) = door.inner.lookup(crate::table::ROOT, OsStr::new("torn")).unwrap().unwrap();
-        assert_eq!(attr.size, 2 * 4096);
-    }
-
-    #[test]
-    fn a_stored_target_says_how_long_it_is() {
-        // 16 bytes of nonce, 16 of vector, then the target, in 4 characters for 3 bytes.
-        assert_eq!(target_len(44), 1);
-        assert_eq!(target_len(0), 0);
-    }
-}
+mod tests;

@@ -231,7 +231,7 @@ impl<'a> Bench<'a> {
     ) -> Result<Bench<'a>, Unmeasured> {
         let at = runtime.engines().iter().position(|engine| engine.description().name == device);
         let volume = Volume::generate(CHUNK, NameMode::Plain)?;
-        let (sealed, _) = Sealed::open(folder, &volume, runtime.clone(), Box::new(Nobody), stop)?;
+        let (sealed, _) = Sealed::open(folder, &volume, (runtime.clone(), Box::new(Nobody)), false, stop)?;
         let mut bench = Bench { sealed, runtime, device: at.unwrap_or_default(), writers: Vec::new() };
         bench.take(DEVICE);
         for number in 0..usize::from(writers.unwrap_or(1)) {

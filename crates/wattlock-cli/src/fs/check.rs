@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use wattlock::Dispatcher;
 use wattlock_fs::Error;
-use wattlock_fs::check::Check;
+use wattlock_fs::check::{Check, Found};
 use wattlock_fs::content::Contents;
 use wattlock_fs::tree::{Folder, Tree};
 use wattlock_fs::volume::Volume;
@@ -38,7 +38,11 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     let stop = || INTERRUPTED.load(Ordering::SeqCst);
     let crypto = &mut runtime.dispatcher();
     let store = store(&command.folder)?;
-    let (contents, journal) = match Contents::start_until(store, &volume, &stop, crypto) {
+    let started = match command.repair {
+        true => Contents::start_until(store, &volume, &stop, crypto),
+        false => Contents::start_to_read(store, &volume, &stop, crypto),
+    };
+    let (contents, journal) = match started {
         Ok((contents, recovered)) => {
             for line in recovered.lines {
                 say!("recovered: {line}");
@@ -56,7 +60,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         say!("damaged: wattlock.journal: {what}; contents are not checked");
     }
     let (tree, root, renewed) = open(command, &volume, crypto)?;
-    tree.set_crashed(contents.as_ref().is_some_and(Contents::may_be_torn));
+    tree.set_crashed(command.repair && contents.as_ref().is_some_and(Contents::may_be_torn));
     let check = Check::new(&tree, root, contents.as_ref(), volume.chunk, command.repair);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -66,52 +70,67 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         check.work(&stop, crypto);
     });
     let found = check.found();
-    for (what, lines) in [("note", &found.notes), ("repaired", &found.repaired), ("damaged", &found.damaged)]
-    {
-        for line in lines {
-            say!("{what}: {line}");
-        }
-    }
+    say_lines(&found)?;
     if stop() {
         return Err(wattlock_door::Error::Interrupted.into());
     }
-    if let Some(contents) = &contents {
+    if let Some(contents) = contents.as_ref().filter(|_| command.repair) {
         contents.look_through(true, &stop, crypto)?;
-        for line in contents.take_lines() {
-            say!("note: {line}");
-        }
         contents.checkpoint(crypto)?;
     }
-    tree.sync_all()?;
+    for line in contents.iter().flat_map(Contents::take_lines) {
+        say!("note: {line}");
+    }
+    if command.repair {
+        tree.sync_all()?;
+    }
     let damaged = found.damaged.len() + locked.len() + usize::from(journal.is_some());
     let (folders, files, bytes) = (found.folders, found.files, text::bytes(found.bytes));
     let repaired = found.repaired.len() + renewed;
     say!("{folders} folders, {files} files, {bytes}: {damaged} damaged, {repaired} repaired");
-    verdict(damaged, repaired)
+    verdict(damaged, found.closed.len(), repaired)
 }
 
 /// The tree; with --repair also one whose own folder has lost its record, and how many records are new.
 fn open(command: &Command, volume: &Volume, crypto: &mut Dispatcher) -> Result<(Tree, Folder, usize)> {
-    match Tree::open(&command.folder, volume, crypto) {
+    let opened = match command.repair {
+        true => Tree::open(&command.folder, volume, crypto),
+        false => Tree::open_to_read(&command.folder, volume, crypto),
+    };
+    match opened {
         Err(Error::Damaged(_)) if command.repair => {
             let (tree, root) = Tree::open_repaired(&command.folder, volume, crypto)?;
             say!("repaired: the volume's own folder: its record was lost; it has a new one");
             Ok((tree, root, 1))
         }
-        opened => {
-            let (tree, root) = opened?;
-            Ok((tree, root, 0))
-        }
+        opened => Ok(opened.map(|(tree, root)| (tree, root, 0))?),
     }
 }
 
-fn verdict(damaged: usize, repaired: usize) -> Result<()> {
+fn say_lines(found: &Found) -> Result<()> {
+    let said = [
+        ("note", &found.notes),
+        ("repaired", &found.repaired),
+        ("not looked at", &found.closed),
+        ("damaged", &found.damaged),
+    ];
+    for (what, lines) in said {
+        for line in lines {
+            say!("{what}: {line}");
+        }
+    }
+    Ok(())
+}
+
+fn verdict(damaged: usize, closed: usize, repaired: usize) -> Result<()> {
+    let things = |many: usize| if many == 1 { "1 thing".into() } else { format!("{many} things") };
     match (damaged, repaired) {
+        (0, _) if closed > 0 => {
+            let what = format!("{} that this user may not look at, listed above", things(closed));
+            Err(Error::io("checking", std::io::Error::new(std::io::ErrorKind::PermissionDenied, what)).into())
+        }
         (0, 0) => Ok(()),
         (0, _) => Err(wattlock_door::Code(super::REPAIRED.0).into()),
-        (damaged, _) => {
-            let things = if damaged == 1 { "1 thing".into() } else { format!("{damaged} things") };
-            Err(Error::Damaged(format!("{things}, listed above")).into())
-        }
+        (damaged, _) => Err(Error::Damaged(format!("{}, listed above", things(damaged))).into()),
     }
 }

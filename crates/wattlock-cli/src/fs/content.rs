@@ -50,7 +50,7 @@ pub struct Cat {
 /// Runs `wattlock fs ls`.
 pub fn ls(command: &Ls, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
-    let mut world = World::open(&command.keys, &command.folder, &runtime)?;
+    let mut world = World::open(&command.keys, &command.folder, false, &runtime)?;
     let path = &command.path;
     let spot = world.spot(path).map_err(|error| about(path, error))?;
     let kind = world.kind(&spot).map_err(|error| about(path, error))?;
@@ -67,7 +67,11 @@ pub fn ls(command: &Ls, choice: &Choice) -> Result<()> {
         line(&mut world, &inside, &entry.entry(), &entry.name, command.long)?;
     }
     for stored in &foreign {
-        eprintln!("wattlock: {}: its name does not authenticate", one_line(Path::new(stored)));
+        let what = match world.tree.is_of_others(&inside.folder, stored) {
+            true => "another program's, and not of this volume",
+            false => "its name does not authenticate",
+        };
+        eprintln!("wattlock: {}: {what}", one_line(Path::new(stored)));
     }
     Ok(())
 }
@@ -108,8 +112,8 @@ fn line(world: &mut World, inside: &Inner, entry: &Entry, name: &[u8], long: boo
 /// Runs `wattlock fs cat`.
 pub fn cat(command: &Cat, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
-    let mut world = World::open(&command.keys, &command.folder, &runtime)?;
-    world.contents()?;
+    let mut world = World::open(&command.keys, &command.folder, false, &runtime)?;
+    world.contents(false)?;
     let mut out = std::io::stdout().lock();
     for path in &command.paths {
         let opened = world.spot(path).and_then(|spot| match &spot.entry {

@@ -168,6 +168,18 @@ pub fn inode_of(fd: impl std::os::fd::AsFd) -> Option<(u64, u64)> {
 }
 
 /// The contents of a volume's folder.
+/// Whether this user may write a volume's folder and its journal: not on read-only storage, nor in another user's folder.
+pub fn may_be_written(folder: &Path) -> bool {
+    use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, statvfs};
+    let only_read = statvfs(folder).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY));
+    let may = |path: &Path| accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS);
+    let journal = match may(&folder.join(wattlock_fs::store::JOURNAL)) {
+        Err(rustix::io::Errno::NOENT) => may(folder),
+        known => known,
+    };
+    !only_read && journal.is_ok()
+}
+
 fn store(path: &Path) -> Result<FolderStore, wattlock_fs::Error> {
     FolderStore::open(path).map_err(|error| wattlock_fs::Error::io("opening the volume", error))
 }
@@ -206,7 +218,7 @@ fn fill(command: &Init, choice: &Choice) -> Result<()> {
     })();
     if written.is_err() {
         let below = |name: &str| command.folder.join(name);
-        let _ = std::fs::remove_file(below("wattlock.dir"));
+        let _ = std::fs::remove_file(below(wattlock_fs::tree::RECORD));
         let _ = std::fs::remove_dir_all(below(volume::KEYS));
     }
     written

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use wattlock_door::one_line;
 use wattlock_fs::Error;
 use wattlock_fs::store::Store as _;
-use wattlock_fs::tree::Entry;
+use wattlock_fs::tree::{Entry, RECORD};
 
 use super::access::Keys;
 use super::report::Report;
@@ -43,14 +43,11 @@ pub struct Rm {
     yes: bool,
 }
 
-/// The folder's own record, which opens the names in it.
-const RECORD: &str = "wattlock.dir";
-
 /// Runs `wattlock fs rm`.
 pub fn rm(command: &Rm, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     super::raise_descriptors();
-    let mut world = World::open(&command.keys, &command.folder, &runtime)?;
+    let mut world = World::open(&command.keys, &command.folder, true, &runtime)?;
     let _lock = lock(&command.folder)?;
     let mut report = Report::default();
     let mut found = Vec::new();

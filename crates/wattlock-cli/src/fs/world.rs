@@ -105,28 +105,49 @@ fn in_words(error: anyhow::Error) -> anyhow::Error {
     Error::io(what, std::io::Error::new(source.kind(), why)).into()
 }
 
+impl Drop for World {
+    /// Says what came up on the way: files that were shown or kept only in part, folders that have a new record.
+    fn drop(&mut self) {
+        let lines = self.contents.as_ref().map(Contents::take_lines).unwrap_or_default();
+        for line in lines.into_iter().chain(self.tree.take_notes()) {
+            eprintln!("wattlock: {}", one_line(Path::new(&line)));
+        }
+    }
+}
+
 impl World {
-    pub fn open(keys: &Keys, path: &Path, runtime: &Runtime) -> Result<World> {
+    /// Opens a volume; `write` says whether anything in its folder may change.
+    pub fn open(keys: &Keys, path: &Path, write: bool, runtime: &Runtime) -> Result<World> {
         let (_, volume) = keys.open(path, runtime)?;
         let mut crypto = runtime.dispatcher();
-        let (tree, root) = Tree::open(path, &volume, &mut crypto)?;
+        let (tree, root) = match write {
+            true => Tree::open(path, &volume, &mut crypto)?,
+            false => Tree::open_to_read(path, &volume, &mut crypto)?,
+        };
         let root = Inner { folder: Arc::new(root), place: Vec::new() };
         Ok(World { volume, tree, root, crypto, path: path.to_owned(), contents: None })
     }
 
-    /// The contents: the journal's lock keeps mounts away, and what it holds is brought into place.
-    pub fn contents(&mut self) -> Result<(), Error> {
-        let (contents, recovered) =
-            Contents::start_until(store(&self.path)?, &self.volume, &stop, &mut self.crypto)?;
+    /// The contents: the journal's lock keeps mounts away. What it holds is brought into place if something is to be
+    /// written, and else read over the files.
+    pub fn contents(&mut self, write: bool) -> Result<(), Error> {
+        let (store, volume, crypto) = (store(&self.path)?, &self.volume, &mut self.crypto);
+        let (contents, recovered) = match write {
+            true => Contents::start_until(store, volume, &stop, crypto)?,
+            false => Contents::start_to_read(store, volume, &stop, crypto)?,
+        };
         for line in recovered.lines {
-            eprintln!("wattlock: {line}");
+            eprintln!("wattlock: {}", one_line(Path::new(&line)));
         }
-        self.tree.set_crashed(contents.may_be_torn());
+        self.tree.set_crashed(contents.may_be_torn() && write);
         self.contents = Some(contents);
         Ok(())
     }
 
     pub fn finish(&mut self) -> Result<(), Error> {
+        if self.contents.as_ref().is_some_and(Contents::is_read_only) {
+            return Ok(());
+        }
         self.tree.sync_records()?;
         match &self.contents {
             Some(contents) => contents.checkpoint(&mut self.crypto),

@@ -173,7 +173,14 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
     let (_, volume) = settled.keys(&command.keys).open(&path, &runtime)?;
     let locked = lock_memory();
     let daemon = Arc::new(Daemon::new(settled.foreground));
-    let (sealed, lines) = open_sealed(&path, &volume, &runtime, &settled.choice)?;
+    let mut flags = settled.flags;
+    let asked = flags.iter().any(|flag| flag == "ro");
+    let read_only = asked || !crate::fs::may_be_written(&path);
+    if read_only && !asked {
+        daemon.log("this user may only read the volume's folder: mounted read-only");
+        flags.push("ro".to_owned());
+    }
+    let (sealed, lines) = open_sealed(&path, &volume, (&runtime, &settled.choice), read_only)?;
     drop(runtime);
     drop(volume);
     for line in lines {
@@ -185,7 +192,7 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
         source: path.to_string_lossy().into_owned(),
         shared: settled.shared,
         allow_other: settled.allow_other,
-        flags: settled.flags,
+        flags,
         threads: command.threads.map(usize::from),
         idle: settled.idle,
         stop: Arc::new(|| INTERRUPTED.swap(false, Ordering::SeqCst)),
@@ -214,14 +221,14 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
 fn open_sealed(
     path: &Path,
     volume: &Volume,
-    runtime: &Runtime,
-    choice: &Choice,
+    (runtime, choice): (&Runtime, &Choice),
+    read_only: bool,
 ) -> Result<(Sealed, Vec<String>)> {
     let stop = || INTERRUPTED.load(Ordering::SeqCst);
     let begun = Instant::now();
     loop {
         let engines = Box::new(Chosen(Mutex::new(choice.clone())));
-        match Sealed::open(path, volume, runtime.clone(), engines, &stop) {
+        match Sealed::open(path, volume, (runtime.clone(), engines), read_only, &stop) {
             // The process of a mount that umount(8) has just ended still brings things into place.
             Err(Error::InUse) if !stop() && begun.elapsed() < ENDING && mounted_at(path).is_none() => {
                 std::thread::sleep(LOOK);

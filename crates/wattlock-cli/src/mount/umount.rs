@@ -50,7 +50,7 @@ pub fn umount(command: &Umount) -> Result<()> {
         return Err(refusal(89, &format!("{shown}: in use: {kind} is mounted in it, at {point}")));
     }
     let socket = control::path(&mount.point).ok().and_then(|path| Some((pinned_socket(&path)?, path)));
-    let alive = control::ask(&mount.point, "status").is_ok();
+    let alive = control::is_served(&mount.point);
     let unmounted = match command.lazy {
         true => detach(&pinned, &mount),
         false => {

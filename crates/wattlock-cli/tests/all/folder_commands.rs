@@ -608,3 +608,54 @@ for n in range(3000000):
             os.rename("mine", name)
         except OSError: pass
 "#;
+
+/// Modes, owners, times and contents of all that is in a folder, and its own.
+fn snapshot(folder: &Path) -> Vec<String> {
+    let mut paths = stored(folder);
+    paths.push(folder.to_owned());
+    let line = |path: &PathBuf| {
+        let meta = path.symlink_metadata().unwrap();
+        let times = (meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec());
+        let content = if meta.is_file() { fs::read(path).unwrap() } else { Vec::new() };
+        format!("{path:?} {:o} {} {times:?} {content:?}", meta.mode(), meta.uid())
+    };
+    paths.iter().map(line).collect()
+}
+
+#[test]
+fn commands_that_read_change_nothing_in_a_volumes_folder() {
+    if !fuse() {
+        return;
+    }
+    let desk = crowded("folder");
+    let mounted = desk.mount(&[]);
+    fs::write(mounted.join("in/f"), vec![b'y'; 5000]).unwrap();
+    fs::File::open(mounted.join("in/f")).unwrap().sync_all().unwrap();
+    desk.kill(desk.process());
+    let folder = backing(&desk, 200).parent().unwrap().to_owned();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o500)).unwrap();
+    let before = snapshot(&desk.at("vol"));
+    for words in [&["check"][..], &["ls", "-l"], &["cat"], &["cp", "-r", "-T"]] {
+        let more: &[&str] = match words[0] {
+            "check" => &["vol"],
+            "ls" => &["vol", "in"],
+            "cat" => &["vol", "in/f"],
+            _ => &["vol", "in", "out"],
+        };
+        good(&fs_command(&desk, &[words, more].concat()));
+        assert_eq!(snapshot(&desk.at("vol")), before, "{words:?}");
+    }
+    assert_eq!(fs::read(desk.at("out/f")).unwrap(), vec![b'y'; 5000]);
+    let script = r#"
+        mkdir ro; mount --bind vol ro; mount -o remount,bind,ro ro
+        $W fs check -i key.txt ro; $W fs ls -i key.txt ro in; $W fs cp -r -T -i key.txt ro in out-ro
+        for more in "-o ro" ""; do
+            $W mount $more -i key.txt ro mnt; cmp mnt/in/f out/f; ! touch mnt/x 2>/dev/null; $W umount mnt
+        done
+    "#;
+    if let Some(output) = apart(&desk, script) {
+        good(&output);
+        assert!(said(&output).contains("mounted read-only"), "{}", said(&output));
+    }
+    assert_eq!(snapshot(&desk.at("vol")), before);
+}

@@ -147,3 +147,25 @@ fn a_mount_point_in_the_folder_of_another_mounted_volume_is_refused() {
     assert!(mounted.join("x").is_dir());
     desk.unmount();
 }
+
+/// The serving process looks at what is on top before it unmounts, and unmounts nothing once its own mount is gone.
+#[test]
+fn what_is_mounted_over_a_volume_or_after_it_outlives_its_process() {
+    let desk = Desk::new(&[]);
+    let script = r#"
+        process() { $W fs status mnt | sed -n 's/^process \([0-9]*\),.*/\1/p'; }
+        gone() { for n in $(seq 400); do kill -0 $1 2>/dev/null || return 0; sleep 0.05; done; return 1; }
+        over() { mount -t tmpfs none mnt; echo x >mnt/theirs; }
+        $W mount -i key.txt vol mnt; pid=$(process); over; kill $pid; sleep 0.5; cat mnt/theirs
+        umount mnt; kill $pid; gone $pid
+        $W mount --idle 1 -i key.txt vol mnt; pid=$(process); over; sleep 2.5; cat mnt/theirs
+        umount mnt; gone $pid
+        # With requests left to answer, the process ends after this mount has taken its place.
+        $W mount -i key.txt vol mnt; pid=$(process); echo y >mnt/f; umount mnt; over; gone $pid; cat mnt/theirs
+    "#;
+    if !fuse() {
+        return;
+    }
+    let Some(output) = apart(&desk, script) else { return };
+    assert_eq!(good(&output), "x\nx\nx\n");
+}

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::desk::{Desk, fuse, good};
+use crate::desk::{Desk, fuse, good, has};
 
 const CHUNK: usize = 4096;
 const EIO: i32 = 5;
@@ -335,4 +335,44 @@ fn damaged_names_links_and_attributes_cost_themselves_and_nothing_else() {
         rustix::fs::setxattr(&path, name.as_str(), &value, rustix::fs::XattrFlags::empty()).unwrap();
     };
     volume.case("attribute flipped", attribute, &["g's colour 5"], ["g", "damaged"], &["g: "]);
+}
+
+/// Whatever became of a file's header, the file may be emptied: by opening it, by its path and by an open descriptor. Until
+/// then it is EIO, and nothing of it is changed.
+#[test]
+fn a_file_of_which_nothing_opens_may_be_emptied_and_replaced() {
+    if !fuse() || !has("python3") {
+        return;
+    }
+    let volume = Volume::new();
+    let headers: [&[u8]; 5] = [b"", b"<placeholder>", &[0; 4096], &[0xff; 96], &[b'w'; 9000]];
+    for shared in [&[][..], &["--shared"]] {
+        for header in headers {
+            volume.copy("kept", "vol");
+            let backing = volume.stored("f");
+            fs::write(&backing, header).unwrap();
+            let mounted = volume.desk.mount(shared);
+            let path = mounted.join("f");
+            assert_eq!(fs::read(&path).unwrap_err().raw_os_error(), Some(EIO), "{header:?}");
+            let write = fs::OpenOptions::new().write(true).open(&path).unwrap_err();
+            assert_eq!(write.raw_os_error(), Some(EIO));
+            assert_eq!(fs::read(&backing).unwrap(), header, "nothing is changed");
+            match header.len() % 2 {
+                0 => fs::write(&path, "new").unwrap(),
+                _ => {
+                    let mut truncated = Command::new("python3");
+                    truncated.args(["-c", "import os; os.truncate('mnt/f', 0)"]);
+                    assert!(truncated.current_dir(volume.desk.folder.path()).status().unwrap().success());
+                    fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"new").unwrap();
+                }
+            }
+            assert_eq!(fs::read(&path).unwrap(), b"new");
+            assert_eq!(fs::read(mounted.join("g")).unwrap(), content(2));
+            volume.desk.unmount();
+            let mounted = volume.desk.mount(shared);
+            assert_eq!(fs::read(mounted.join("f")).unwrap(), b"new");
+            volume.desk.unmount();
+            good(&volume.desk.run(&["fs", "check", "-i", "key.txt", "vol"]));
+        }
+    }
 }

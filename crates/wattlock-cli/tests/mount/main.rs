@@ -10,13 +10,18 @@ use std::time::{Duration, Instant};
 
 #[path = "../all/built/mod.rs"]
 mod built;
+mod calls;
 mod card;
 mod damage;
 mod desk;
 mod full;
 mod ledger;
+mod limits;
 mod mistakes;
 mod model;
+mod owners;
+mod replace;
+mod synchronised;
 mod user;
 
 use desk::{Desk, fuse, good, has, python, refused};

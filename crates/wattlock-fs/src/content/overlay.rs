@@ -16,7 +16,7 @@ pub(crate) struct Piece {
 }
 
 /// Slots that the journal replaces. No entry lies within the run of another.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Overlay(BTreeMap<u64, Piece>);
 
 impl Overlay {
@@ -41,6 +41,16 @@ impl Overlay {
             }
         }
         self.0.insert(index, piece);
+    }
+
+    /// Enters consecutive data slots that begin at `at` in the journal's file: full ones of `full` bytes, and a last one.
+    pub(crate) fn put(&mut self, first: u64, count: u32, full: u32, last: u32, mut at: u64) {
+        let until = first + u64::from(count);
+        for index in first..until {
+            let len = if index + 1 == until { last } else { full };
+            self.insert(index, Piece { at, len, level: None });
+            at += u64::from(len);
+        }
     }
 
     /// Forgets everything at or after a slot.

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use wattlock::Dispatcher;
 use wattlock_fs::content::Contents;
 use wattlock_fs::dev::SimStore;
+use wattlock_fs::store::File;
 
 use support::{CHUNK, crypto, pattern, volume, whole};
 
@@ -120,9 +121,27 @@ fn record(old: Option<usize>, steps: &[Step], crypto: &mut Dispatcher) -> Histor
     History { store, from, versions, acknowledged, neighbour }
 }
 
+/// What a start for reading shows of the neighbour and the file.
+fn read_over(store: &SimStore, what: &str, crypto: &mut Dispatcher) -> [Option<Vec<u8>>; 2] {
+    let started = Contents::start_to_read(store.clone(), &volume(), &|| false, crypto);
+    let (contents, _) = started.unwrap_or_else(|error| panic!("{what}: starting to read: {error}"));
+    ["neighbour", "file"].map(|name| {
+        let (file, place) = store.open(name)?;
+        let content = contents.open(file.clone(), place.clone(), crypto);
+        let content = content.unwrap_or_else(|error| panic!("{what}: {name}, to read: {error}"));
+        let got = whole(&content, crypto);
+        drop(content);
+        assert_eq!(contents.len_of(place.inode, file.len().unwrap()), got.len() as u64, "{what}: {name}");
+        Some(got)
+    })
+}
+
 impl History {
     /// What must hold of a store that lost power after `operations`, once it was started again.
     fn check(&self, store: &SimStore, operations: usize, what: &str, crypto: &mut Dispatcher) {
+        let logged = store.operations();
+        let over = read_over(store, what, crypto);
+        assert_eq!(store.operations(), logged, "{what}: reading wrote");
         let contents = match Contents::start(store.clone(), &volume(), crypto) {
             Ok((contents, _)) => contents,
             Err(error) => panic!("{what}: starting: {error}"),
@@ -130,6 +149,7 @@ impl History {
         let (file, place) = store.open("neighbour").unwrap();
         let other = contents.open(file, place, crypto).unwrap();
         assert!(whole(&other, crypto) == self.neighbour, "{what}: the neighbour");
+        assert!(over[0].as_ref() == Some(&self.neighbour), "{what}: the neighbour, read over");
         let least =
             self.acknowledged.iter().rev().find(|(at, _)| *at <= operations).map(|(_, version)| *version);
         let Some((file, place)) = store.open("file") else {
@@ -145,6 +165,7 @@ impl History {
             Ok(len) => got.truncate(len),
             Err(error) => panic!("{what}: reading: {error}"),
         }
+        assert!(over[1].as_ref() == Some(&got), "{what}: read over it is another content");
         let possible: Vec<&Vec<u8>> = self
             .versions
             .iter()

@@ -204,6 +204,19 @@ fn journaled(crypto: &mut Dispatcher) -> (SimStore, Vec<u8>, Vec<u64>) {
     (store, bytes, ends)
 }
 
+/// Whether a byte only fills up a record to a multiple of eight: nobody reads it.
+fn fills_up(journal: &[u8], at: usize) -> bool {
+    let number = |at: usize| u32::from_be_bytes(journal[at..at + 4].try_into().unwrap()) as usize;
+    let mut start = 8192;
+    loop {
+        let end = start + 32 + number(start + 16) + number(start + 20) + 16;
+        if at < end.next_multiple_of(8) {
+            return at >= end;
+        }
+        start = end.next_multiple_of(8);
+    }
+}
+
 /// Bytes of records in the journal's file: nothing was there before.
 fn contents_used(store: &SimStore) -> u64 {
     store.bytes(JOURNAL).len() as u64 - 8192
@@ -225,7 +238,7 @@ fn an_altered_journal_is_refused_and_nothing_changes() {
     };
     // Every record but the last: behind it there is one that knows it was durable.
     let known = ends[ends.len() - 3] as usize;
-    for at in (8192..known).step_by(37) {
+    for at in (8192..known).step_by(37).filter(|at| !fills_up(&journal, *at)) {
         let mut altered = journal.clone();
         altered[at] ^= 4;
         refused(altered, &format!("byte {at} flipped"));

@@ -448,12 +448,12 @@ fn a_copy_that_another_program_made_is_shown_beside_the_entry_and_opens() {
     make(&tree, &root, b"letter.txt", crypto);
     let stored = tree.entry(&root, b"letter.txt", crypto).unwrap().stored.into_string().unwrap();
     let path = |name: &str| world.folder.path().join(name);
-    let copies = [".sync-conflict-20261123", " (conflicted copy)", "~"];
+    let copies = [".sync-conflict-20261123", " (conflicted copy)", "~", "-HOSTNAME", "_conf(2)", "2"];
     for copy in copies {
         fs::write(path(&format!("{stored}{copy}")), copy).unwrap();
     }
     let listed = list(&tree, &root, crypto);
-    assert_eq!(listed.len(), 4);
+    assert_eq!(listed.len(), 7);
     for copy in copies {
         let name = format!("letter.txt{copy}");
         assert!(listed.contains(name.as_bytes()), "{name}");
@@ -465,7 +465,141 @@ fn a_copy_that_another_program_made_is_shown_beside_the_entry_and_opens() {
         let again = tree.entry(&root, name.as_bytes(), crypto).unwrap();
         assert_ne!(again, entry, "its name is free");
     }
-    assert_eq!(list(&tree, &root, crypto).len(), 4);
+    assert_eq!(list(&tree, &root, crypto).len(), 7);
+}
+
+#[test]
+fn copies_of_long_names_are_shown_whole_or_as_far_as_a_name_goes() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let crypto = &mut world.crypto;
+    for len in [200, 255] {
+        let long = "\u{e4}".repeat(len / 2) + &"x".repeat(len % 2);
+        make(&tree, &root, long.as_bytes(), crypto);
+        let stored = tree.entry(&root, long.as_bytes(), crypto).unwrap().stored.into_string().unwrap();
+        let hash = stored.rsplit('.').next().unwrap();
+        let copies = [
+            (format!("{stored} (copy)"), " (copy)"),
+            (format!("wattlock.long.sync-conflict-20261126.{hash}"), ".sync-conflict-20261126"),
+        ];
+        for (copy, added) in copies {
+            fs::write(world.folder.path().join(&copy), added).unwrap();
+            let listed = list(&tree, &root, crypto);
+            let shown = listed.iter().find(|name| name.ends_with(added.as_bytes())).unwrap();
+            assert!(shown.len() <= 255 && std::str::from_utf8(shown).is_ok());
+            assert!(len == 255 || **shown == *format!("{long}{added}").as_bytes());
+            let entry = tree.entry(&root, shown, crypto).unwrap();
+            assert_eq!(entry.stored.to_str(), Some(&*copy));
+            tree.remove(&root, &entry, false).unwrap();
+        }
+        let entry = tree.entry(&root, long.as_bytes(), crypto).unwrap();
+        tree.remove(&root, &entry, false).unwrap();
+    }
+    assert!(list(&tree, &root, crypto).is_empty());
+}
+
+/// By a name that nobody listed, whether or not others change the folder, and each name once.
+#[test]
+fn a_copy_is_found_by_the_name_that_it_is_shown_by() {
+    for shared in [false, true] {
+        for mode in [NameMode::PerFolder, NameMode::Deterministic] {
+            let mut world = World::new(mode);
+            let (tree, root) = world.tree();
+            tree.set_shared(shared);
+            let crypto = &mut world.crypto;
+            let stored = |name: &[u8], crypto: &mut Dispatcher| {
+                tree.entry(&root, name, crypto).unwrap().stored.into_string().unwrap()
+            };
+            for name in [&b"doc"[..], b"doc (copy)"] {
+                make(&tree, &root, name, crypto);
+            }
+            let (doc, other) = (stored(b"doc", crypto), stored(b"doc (copy)", crypto));
+            let path = |name: &str| world.folder.path().join(name);
+            fs::write(path(&format!("{doc} (copy)")), "of the copy").unwrap();
+            fs::write(path(&format!("{doc}.orig")), "of the original").unwrap();
+            fs::write(path(&other), "of the entry").unwrap();
+            let mut content = |name: &[u8]| {
+                let mut entry = tree.entry(&root, name, crypto).unwrap();
+                if !path(entry.stored.to_str().unwrap()).exists() {
+                    entry = tree.copy(&root, name, crypto).unwrap()?;
+                }
+                Some(std::io::read_to_string(tree.open_file(&root, &entry, OFlags::RDONLY).unwrap()).unwrap())
+            };
+            assert_eq!(content(b"doc.orig").as_deref(), Some("of the original"));
+            assert_eq!(
+                content(b"doc (copy)").as_deref(),
+                Some("of the entry"),
+                "an entry is what it is called"
+            );
+            assert_eq!(content(b"doc (copy)~2").as_deref(), Some("of the copy"));
+            assert_eq!(content(b"none"), None);
+            let all = set([b"doc", b"doc (copy)", b"doc (copy)~2", b"doc.orig"]);
+            assert_eq!(list(&tree, &root, crypto), all);
+            // Another program takes one away, and brings another one, a while later.
+            if shared {
+                std::thread::sleep(std::time::Duration::from_millis(1100));
+                fs::rename(path(&format!("{doc}.orig")), path(&format!("{doc}~"))).unwrap();
+                let copy = tree.copy(&root, b"doc~", crypto).unwrap().unwrap();
+                assert_eq!(copy.stored.to_str(), Some(&*format!("{doc}~")));
+                assert_eq!(tree.copy(&root, b"doc.orig", crypto).unwrap(), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_copy_of_a_long_name_outlives_the_entry() {
+    for listed in [false, true] {
+        let mut world = World::new(NameMode::PerFolder);
+        let (tree, root) = world.tree();
+        let crypto = &mut world.crypto;
+        let long = [b'l'; 200];
+        make(&tree, &root, &long, crypto);
+        let entry = tree.entry(&root, &long, crypto).unwrap();
+        let path = |name: &str| world.folder.path().join(name);
+        fs::write(path(&format!("{} (copy)", entry.stored.to_str().unwrap())), "copy").unwrap();
+        if listed {
+            list(&tree, &root, crypto);
+        }
+        tree.remove(&root, &entry, false).unwrap();
+        let name = [&long[..], b" (copy)"].concat();
+        assert_eq!(list(&tree, &root, crypto), BTreeSet::from([name.clone()]));
+        assert_eq!(tree.survey(&root, &|| false, crypto).unwrap().useless().count(), 0);
+        let copy = tree.copy(&root, &name, crypto).unwrap().unwrap();
+        let to = tree.entry(&root, b"kept", crypto).unwrap();
+        tree.rename((&root, &copy), (&root, &to), RenameFlags::empty()).unwrap();
+        assert_eq!(list(&tree, &root, crypto), set([b"kept"]));
+    }
+}
+
+#[test]
+fn a_folder_goes_with_what_is_ours_in_it_and_with_nothing_else() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let crypto = &mut world.crypto;
+    let entry = tree.entry(&root, b"folder", crypto).unwrap();
+    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
+    let inside = world.folder.path().join(&entry.stored);
+    // Nor with another volume's files.
+    let others = [
+        "wattlock.notes",
+        "wattlock.dir (copy)",
+        "wattlock.sync-conflict-1.dir",
+        "Thumbs.db",
+        "wattlock.fs",
+        "wattlock.journal",
+        "wattlock.keys",
+    ];
+    for other in others {
+        fs::write(inside.join(other), "theirs").unwrap();
+        assert_eq!(errno(&tree.remove(&root, &entry, true).unwrap_err()), 39, "{other}");
+        assert_eq!(fs::read(inside.join(other)).unwrap(), b"theirs");
+        tree.folder(&root, &entry, crypto).unwrap();
+        fs::remove_file(inside.join(other)).unwrap();
+    }
+    fs::write(inside.join("wattlock.new.0123456789abcdef"), "a crash").unwrap();
+    tree.remove(&root, &entry, true).unwrap();
+    assert!(!inside.exists());
 }
 
 #[test]
@@ -529,5 +663,89 @@ fn a_rotation_that_begins_again_writes_what_has_the_new_key_already() {
         assert!(file.metadata().unwrap().modified().unwrap() != long_ago, "it was written");
         let before = std::mem::replace(&mut header, fs::read(world.folder.path().join("file")).unwrap());
         assert!(sealed == 1 || header == before, "as it was");
+    }
+}
+
+#[test]
+fn a_tree_that_is_open_for_reading_changes_nothing() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let crypto = &mut world.crypto;
+    let entry = tree.entry(&root, b"folder", crypto).unwrap();
+    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
+    make(&tree, &root, b"file", crypto);
+    let record = world.folder.path().join(&entry.stored).join("wattlock.dir");
+    fs::write(&record, []).unwrap();
+    let (tree, root) = Tree::open_to_read(world.folder.path(), &world.volume, crypto).unwrap();
+    tree.set_crashed(true);
+    assert!(tree.look_through(&|| false, crypto).unwrap());
+    let folder = tree.folder(&root, &entry, crypto).unwrap();
+    assert!(list(&tree, &folder, crypto).is_empty());
+    assert_eq!(tree.take_notes().len(), 1);
+    assert_eq!(fs::read(&record).unwrap(), b"");
+    assert_eq!(list(&tree, &root, crypto), set([b"file", b"folder"]));
+    let file = tree.entry(&root, b"file", crypto).unwrap();
+    let new = tree.entry(&root, b"new", crypto).unwrap();
+    let refused = [
+        tree.create_file(&root, &new, ALL).map(drop),
+        tree.open_file(&root, &file, OFlags::RDWR).map(drop),
+        tree.make_folder(&root, &new, ALL, crypto),
+        tree.make_node(&root, &new, FileType::Fifo, ALL, 0),
+        tree.make_link(&root, &new, b"target", crypto),
+        tree.hard_link((&root, &file), (&root, &new)),
+        tree.rename((&root, &file), (&root, &new), RenameFlags::empty()),
+        tree.remove(&root, &file, false),
+        tree.remove(&root, &entry, true),
+    ];
+    for refused in refused {
+        assert_eq!(errno(&refused.unwrap_err()), rustix::io::Errno::ROFS.raw_os_error());
+    }
+    tree.open_file(&root, &file, OFlags::RDONLY).unwrap();
+    assert_eq!(list(&tree, &root, crypto), set([b"file", b"folder"]));
+}
+
+/// What other programs put into a volume's folder is theirs, whatever a crash left beside it.
+#[test]
+fn a_crash_gives_no_header_to_files_of_other_programs() {
+    let others: [(&str, &[u8]); 5] = [
+        (".stignore", b"*.tmp"),
+        (".nomedia", b""),
+        ("Thumbs.db", &[0; 200]),
+        ("desktop.ini", &[0; 10]),
+        ("wattlock.notes", b""),
+    ];
+    for mode in [NameMode::PerFolder, NameMode::Deterministic] {
+        let mut world = World::new(mode);
+        let (tree, root) = world.tree();
+        let crypto = &mut world.crypto;
+        let store = || FolderStore::open(world.folder.path()).unwrap();
+        // An epoch that does not end, and in it a file that has no bytes yet.
+        let contents = Contents::start(store(), &world.volume, crypto).unwrap().0;
+        drop(contents.before_create(crypto).unwrap());
+        make(&tree, &root, b"new", crypto);
+        let short = tree.entry(&root, b"short", crypto).unwrap();
+        tree.create_file(&root, &short, ALL).unwrap().write_all(b"too short").unwrap();
+        std::mem::forget(contents);
+        for (name, content) in others {
+            fs::write(world.folder.path().join(name), content).unwrap();
+        }
+        let copied = tempfile::tempdir().unwrap();
+        let mut copy = std::process::Command::new("cp");
+        assert!(
+            copy.arg("-a").arg(world.folder.path().join(".")).arg(copied.path()).status().unwrap().success()
+        );
+        // What is as young as the start may be somebody's who is making it.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let store = FolderStore::open(copied.path()).unwrap();
+        let contents = Contents::start(store, &world.volume, crypto).unwrap().0;
+        assert!(contents.may_be_torn());
+        contents.look_through(true, &|| false, crypto).unwrap();
+        for (name, content) in others {
+            assert_eq!(fs::read(copied.path().join(name)).unwrap(), content, "{name}");
+        }
+        let len =
+            |entry: &wattlock_fs::tree::Entry| fs::metadata(copied.path().join(&entry.stored)).unwrap().len();
+        assert_eq!(len(&tree.entry(&root, b"new", crypto).unwrap()), 136, "it was begun and is empty");
+        assert_eq!(len(&short), 9, "it may be anything");
     }
 }

@@ -68,8 +68,8 @@ pub fn cp(command: &Cp, choice: &Choice) -> Result<()> {
     }
     // Folders stay open as deep as they are copied.
     super::raise_descriptors();
-    let mut world = World::open(&command.keys, &command.folder, &runtime)?;
-    world.contents()?;
+    let mut world = World::open(&command.keys, &command.folder, command.into, &runtime)?;
+    world.contents(command.into)?;
     let mut outside = Outside { volume: world.root().folder.inode() };
     let (report, result) = match command.into {
         true => Copier::new(&mut outside, &mut world, command).all(from, to),

@@ -1,0 +1,219 @@
+//! Mending files that a crash left torn.
+
+use wattlock_core::sync::lock;
+use wattlock_door::Crypto;
+use zeroize::Zeroizing;
+
+use super::said::{Lost, slots_end};
+use crate::Error;
+use crate::content::ledger::{self, Look, Over};
+use crate::content::slots::{self, FileKey};
+use crate::content::{RANGE, Shared};
+use crate::format::{HEADER_LEN, Header, OVERHEAD};
+use crate::journal::Durable;
+use crate::store::{File, Place, Store};
+
+impl<S: Store> Shared<S> {
+    /// Header and key of a file, if it is the one with this id.
+    pub(super) fn header_of(
+        &self,
+        file: &S::File,
+        id: u64,
+        crypto: &mut impl Crypto,
+    ) -> Result<Option<(Header, FileKey)>, Error> {
+        let mut bytes = [0; HEADER_LEN];
+        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
+        let Ok(header) = Header::parse(&bytes[..got]) else { return Ok(None) };
+        if header.id != id {
+            return Ok(None);
+        }
+        match self.open_header(&header, crypto) {
+            Ok(secret) => Ok(Some((header, FileKey::new(&secret, crypto)?))),
+            Err(Error::Damaged(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Brings a file's slots into place, and cuts it where what was never synced stops being whole. Returns its length
+    /// if it was cut.
+    pub(super) fn mend(
+        &self,
+        file: &S::File,
+        key: &FileKey,
+        lost: &mut Lost,
+        durable: &Durable,
+        crypto: &mut impl Crypto,
+    ) -> Result<Option<u64>, Error> {
+        let stored = file.len().map_err(|error| Error::io("mending a file", error))?;
+        let (len, open_end) = self.whole(file, key, lost, stored, crypto)?;
+        lost.overlay.cut(self.geometry.tail(len) + 1);
+        let steps = ledger::recovering(self.geometry, &lost.overlay, lost.header, stored, (len, open_end));
+        if !steps.is_empty() {
+            self.place(file, key, &steps, durable, crypto)?;
+        }
+        let cut = open_end || lost.overlay.is_empty() && stored != self.geometry.stored_len(len);
+        Ok(cut.then_some(len))
+    }
+
+    /// What a recovery would make of a file, for reading alone.
+    pub(in crate::content) fn over(
+        &self,
+        file: &S::File,
+        key: &FileKey,
+        mut lost: Lost,
+        crypto: &mut impl Crypto,
+    ) -> Result<Over, Error> {
+        let stored = file.len().map_err(|error| Error::io("reading a file's length", error))?;
+        let (len, open_end) = self.whole(file, key, &lost, stored, crypto)?;
+        lost.overlay.cut(self.geometry.tail(len) + 1);
+        let cut = open_end || lost.overlay.is_empty() && stored != self.geometry.stored_len(len);
+        if cut {
+            let path = lost.place.shown();
+            let line = format!("{path}: {len} bytes are shown; what followed had not been synced");
+            lock(&self.lines).push(line);
+        }
+        Ok(Over { len, open_end, cut, overlay: lost.overlay, header: lost.header })
+    }
+
+    /// The same of a file that was made in an epoch that did not end well.
+    pub(in crate::content) fn over_unknown(
+        &self,
+        file: &S::File,
+        place: &Place,
+        header: &Header,
+        key: &FileKey,
+        crypto: &mut impl Crypto,
+    ) -> Result<Over, Error> {
+        self.over(file, key, Lost::unknown(header.id, place.clone()), crypto)
+    }
+
+    /// As [`ledger::whole`], of the file's bytes.
+    fn whole(
+        &self,
+        file: &S::File,
+        key: &FileKey,
+        lost: &Lost,
+        stored: u64,
+        crypto: &mut impl Crypto,
+    ) -> Result<(u64, bool), Error> {
+        let geometry = self.geometry;
+        let (mut slot, mut plain) =
+            (vec![0; geometry.stride() as usize], Zeroizing::new(vec![0; geometry.chunk() as usize]));
+        ledger::whole(geometry, (lost.committed, &lost.overlay), stored, &mut |index, room| {
+            let slot = &mut slot[..room];
+            let got = file.read_at(slot, geometry.slot_at(index));
+            slot[got.map_err(|error| Error::io("reading a file", error))?..].fill(0);
+            if slots::may_be_hole(slot)
+                && let Some(level) = slots::open_hole(key, index, slot, crypto)?
+                && slots_end(index, 1 << level, geometry).is_ok()
+            {
+                return Ok(Look::Hole(level));
+            }
+            let mut pieces: [&mut [u8]; 3] = [&mut plain[..room - OVERHEAD], &mut [], &mut []];
+            match slots::open(key, geometry, index, slot, &mut pieces, crypto) {
+                Ok(()) => Ok(Look::Opens),
+                Err(Error::Damaged(_)) => Ok(Look::Broken),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// Gives a file an id outside all ranges, so that it need not be looked through again. A header lies within one
+    /// sector, which is written wholly or not at all.
+    pub(super) fn rename_id(
+        &self,
+        file: &S::File,
+        header: &Header,
+        ranges: &[u64],
+        key: &FileKey,
+        crypto: &mut impl Crypto,
+    ) -> Result<Header, Error> {
+        let id = loop {
+            let id = self.outside_ranges()?;
+            if !ranges.iter().any(|start| id.wrapping_sub(*start) < RANGE) {
+                break id;
+            }
+        };
+        let header = self.seal_header(id, header.flags, &key.secret(), crypto)?;
+        let times = file.times().ok().flatten();
+        file.write_at(&header.encode(), 0).map_err(|error| Error::io("writing a header", error))?;
+        if let Some(times) = times {
+            _ = file.set_times(&times);
+        }
+        Ok(header)
+    }
+
+    /// A file that was made in an epoch that did not end well, and is opened for the first time since.
+    pub(in crate::content) fn mend_lazily(
+        &self,
+        file: &S::File,
+        place: &Place,
+        header: Header,
+        key: &FileKey,
+        crypto: &mut impl Crypto,
+    ) -> Result<Header, Error> {
+        self.writable(file, |file| {
+            let mut lost = Lost::unknown(header.id, place.clone());
+            if let Some(len) = self.mend(file, key, &mut lost, &Durable::of_nothing(), crypto)? {
+                let path = place.shown();
+                let line = format!("{path}: kept {len} bytes; what followed had not been synced");
+                lock(&self.lines).push(line);
+            }
+            let sync = || file.sync().map_err(|error| Error::io("syncing a file", error));
+            sync()?;
+            let header = self.rename_id(file, &header, &[], key, crypto)?;
+            // The journal may name the new id at once, and what it keeps of this file must find the file.
+            sync()?;
+            Ok(header)
+        })
+    }
+
+    /// A file without a header, made in an epoch that did not end well: nothing of it was durable.
+    pub(in crate::content) fn make_empty(
+        &self,
+        file: &S::File,
+        place: &Place,
+        crypto: &mut impl Crypto,
+    ) -> Result<(), Error> {
+        self.writable(file, |file| {
+            let (_, bytes) = self.empty_file(self.outside_ranges()?, crypto)?;
+            let failed = |error| Error::io("mending a file", error);
+            file.set_len(0).map_err(failed)?;
+            // A header beside what was cut would be one of a damaged file.
+            file.sync().map_err(failed)?;
+            file.write_at(&bytes, 0).map_err(failed)?;
+            file.sync().map_err(failed)?;
+            let path = place.shown();
+            lock(&self.lines).push(format!("{path}: kept 0 bytes; nothing of it had been synced"));
+            Ok(())
+        })
+    }
+
+    /// Writes once more what [`Shared::mend_lazily`] or [`Shared::make_empty`] wrote when a sync failed: memory has it, and
+    /// the system takes it for written.
+    pub(in crate::content) fn mend_again(&self, file: &S::File) -> Result<(), Error> {
+        self.writable(file, |file| {
+            let failed = |error| Error::io("mending a file", error);
+            let len = file.len().map_err(failed)?;
+            let tail = self.geometry.slot_at(self.geometry.tail(self.geometry.content_len_lenient(len)));
+            for (at, bytes) in [(0, HEADER_LEN as u64), (tail, self.geometry.stride())] {
+                let mut bytes = vec![0; bytes as usize];
+                let got = file.read_at(&mut bytes, at).map_err(failed)?;
+                file.write_at(&bytes[..got], at).map_err(failed)?;
+            }
+            file.sync().map_err(failed)
+        })
+    }
+
+    /// Does something with a file that may be written.
+    fn writable<T>(
+        &self,
+        file: &S::File,
+        work: impl FnOnce(&S::File) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if file.writable() {
+            return work(file);
+        }
+        work(&file.for_writing().map_err(|error| Error::io("opening a file that is not whole", error))?)
+    }
+}
