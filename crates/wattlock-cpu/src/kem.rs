@@ -1,4 +1,4 @@
-//! What engines that do ML-KEM-768 have in common: which coefficients are reduced (FIPS 203 section 7.2).
+//! What engines that do ML-KEM-768 and doors that take its keys have in common: which coefficients are reduced (FIPS 203 section 7.2).
 
 /// FIPS 203's modulus.
 const Q: u16 = 3329;
@@ -11,7 +11,7 @@ pub(crate) const BAD_PUBLIC: wattlock_core::Error = wattlock_core::Error::Invali
 pub(crate) const BAD_SECRET: wattlock_core::Error = wattlock_core::Error::Invalid("decapsulation key");
 
 /// Whether each coefficient of the vector with which an encapsulation key begins is below the modulus. The key is public.
-pub(crate) fn is_reduced(key: &[u8]) -> bool {
+pub fn is_reduced(key: &[u8]) -> bool {
     let Some((vector, _)) = key.split_at_checked(VECTOR) else { return false };
     vector.as_chunks().0.iter().all(|three| two(three).iter().all(|coefficient| *coefficient < Q))
 }
