@@ -214,6 +214,7 @@ impl<F: Form> Held<F> {
             b"bits" => one.set_int(BITS),
             b"security-bits" => one.set_int(SECURITY_BITS),
             b"max-size" => one.set_int((CIPHERTEXT + F::MORE) as c_int),
+            b"pub" if F::HYBRID => true,
             b"pub" | b"encoded-pub-key" => parts.is_none_or(|parts| one.set_octet_string(parts.public())),
             b"priv" => {
                 let bytes = parts.and_then(Parts::private_bytes);
@@ -253,9 +254,10 @@ pub struct Generation<F> {
 }
 
 impl<F: Form> Generation<F> {
-    /// libssl of 3.0 names the group.
+    /// libssl names the group: by the name that the provider gave it first, which is none if that is OpenSSL's own.
     fn is_own(group: Param<'_>) -> bool {
-        group.text().is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(F::NAME.to_bytes()))
+        let is_own = |name: &str| name.as_bytes().eq_ignore_ascii_case(F::NAME.to_bytes());
+        group.text().is_some_and(|name| name.is_empty() || is_own(name))
     }
 
     fn set(&mut self, params: Params<'_>) -> bool {
@@ -389,12 +391,11 @@ static GETTABLE: Table<OSSL_PARAM, 8> = Table([
     END,
 ]);
 
-static HYBRID_GETTABLE: Table<OSSL_PARAM, 7> = Table([
+static HYBRID_GETTABLE: Table<OSSL_PARAM, 6> = Table([
     describe(c"bits", PARAM_INTEGER),
     describe(c"security-bits", PARAM_INTEGER),
     describe(c"max-size", PARAM_INTEGER),
     describe(c"priv", PARAM_OCTETS),
-    describe(c"pub", PARAM_OCTETS),
     describe(c"encoded-pub-key", PARAM_OCTETS),
     END,
 ]);

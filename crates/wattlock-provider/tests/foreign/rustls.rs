@@ -243,13 +243,13 @@ fn agree_on_the_hybrid(count: usize) {
         command.args(arguments).current_dir(host.path(""));
         command
     };
-    let output =
-        go(&["client", &format!("127.0.0.1:{at}"), &count.to_string()]).output().unwrap();
+    let output = go(&["client", &format!("127.0.0.1:{at}"), &count.to_string()]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     let mut serving =
         go(&["server", "p256.crt", "p256.key", &asked.to_string()]).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(serving.stdout.as_mut().unwrap()), &mut line).unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(serving.stdout.as_mut().unwrap()), &mut line)
+        .unwrap();
     let theirs = line.trim().parse().unwrap();
     // Also after a share of another group.
     (0..asked).for_each(|at| s_client(theirs, ["X25519MLKEM768", "P-256:X25519MLKEM768"][at % 2]));
