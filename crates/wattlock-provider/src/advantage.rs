@@ -132,6 +132,8 @@ pub fn of(
     match group {
         "gcm" | "ctr" | "xts" if !cpu.paired_aes => Err("this CPU has no 256-bit AES".to_owned()),
         "cbc" | "cbc-hmac" if !cpu.wide_aes => Err("this CPU has no 512-bit AES".to_owned()),
+        // Measured on Cascade Lake against OpenSSL 3.5.9, single requests: encapsulation with ML-KEM-768 1.7 times, without
+        // AVX2 0.84 times; X25519MLKEM768 2.0 and 1.5 times.
         "ml-kem" if !cpu.vectors && openssl >= ML_KEM => Err("this CPU has no 256-bit integers".to_owned()),
         "kdf" if !derives(engines) => Err("no engine here derives keys inside the call".to_owned()),
         _ => theirs.map_or(Ok(()), |one| Err(format!("OpenSSL {openssl} does it faster with {}", one.with))),

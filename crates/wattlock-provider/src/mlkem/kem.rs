@@ -147,8 +147,9 @@ fn encapsulated(
         }
     };
     let own = parts.x25519().map(|_| X25519::generate(provider)).transpose()?;
-    let mut made = Zeroizing::new([0; CIPHERTEXT + SECRET]);
-    let data = Data::Apart { from: &parts.public()[..PUBLIC], to: &mut *made };
+    // Not on the stack: that of a job is small.
+    let mut made = Zeroizing::new(vec![0; CIPHERTEXT + SECRET]);
+    let data = Data::Apart { from: &parts.public()[..PUBLIC], to: &mut made };
     let request = Request::new(Kind::MlKem768Encapsulate, Key::none(), data);
     let pair = own.as_ref().zip(parts.x25519());
     let pair = pair.and_then(|(own, peer)| Some((own.key()?, peer.public()?)));

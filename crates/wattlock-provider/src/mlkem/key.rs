@@ -110,13 +110,14 @@ impl Parts {
 
     /// Of a seed.
     pub fn of_seed(provider: &Provider, seed: &[u8; SEED]) -> Result<Parts, Error> {
-        let mut own = Zeroizing::new([0; PRIVATE]);
-        let data = Data::Apart { from: &[], to: &mut *own };
+        // Not on the stack, here and below: that of a job is small.
+        let mut own = Zeroizing::new(vec![0; PRIVATE]);
+        let data = Data::Apart { from: &[], to: &mut own };
         let mut one =
             [Item::new(Request { nonce: seed, ..Request::new(Kind::MlKem768Generate, Key::none(), data) })];
         provider.perform_all(&mut one);
         one[0].result?;
-        Parts::whole(&*own, Some(Zeroizing::new(*seed)), None)
+        Parts::whole(&own, Some(Zeroizing::new(*seed)), None)
     }
 
     /// Fresh. A pair of X25519 is one that was made in advance, or is made together with ML-KEM's.
@@ -128,18 +129,18 @@ impl Parts {
         if !F::HYBRID {
             return Parts::of_seed(provider, &seed);
         }
-        let (mut own, mut pair) = (Zeroizing::new([0; PRIVATE]), Zeroizing::new([0; 2 * X25519_LEN]));
+        let (mut own, mut pair) = (Zeroizing::new(vec![0; PRIVATE]), Zeroizing::new([0; 2 * X25519_LEN]));
         let is_there = provider.take_from_stock(Kind::X25519Generate, &mut *pair);
         let request = |kind, to| Request::new(kind, Key::none(), Data::Apart { from: &[], to });
         let mut items =
-            vec![Item::new(Request { nonce: &*seed, ..request(Kind::MlKem768Generate, &mut *own) })];
+            vec![Item::new(Request { nonce: &*seed, ..request(Kind::MlKem768Generate, &mut own) })];
         if !is_there {
             items.push(Item::new(request(Kind::X25519Generate, &mut *pair)));
         }
         provider.perform_all(&mut items);
         items.iter().try_for_each(|item| item.result.map(drop))?;
         drop(items);
-        Parts::whole(&*own, None, Some(X25519::of_pair(&pair)))
+        Parts::whole(&own, None, Some(X25519::of_pair(&pair)))
     }
 
     fn whole(own: &[u8], seed: Option<Seed>, x25519: Option<X25519>) -> Result<Parts, Error> {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use wattlock::core::{Data, Item, Kind, KindSet, KnownAnswer, Nanos, known_answers};
 use wattlock::policy::{Ask, Choice, EngineId, Policy, Rest, Side, Weather};
+use wattlock::profile::Point;
 use wattlock::{Clock, Profile, Runtime};
 use wattlock_cpu::lanes::dev::{Passes, one_by_one};
 use wattlock_emul::{Emulated, Model, Pace};
@@ -36,10 +37,17 @@ pub(super) fn runtime(kinds: KindSet, to_lanes: bool, clock: Clock, made: &Made)
         lock(&made).push(items.len());
         compute(kind, items);
     });
+    // Of kinds that are newer than the built-in table nothing would wait.
+    let mut profile = Profile::built_in();
+    for kind in kinds.iter().filter(|kind| Profile::built_in().curve("instruction", *kind).is_empty()) {
+        let (engine, kind) = ("instruction".to_owned(), kind.name().to_owned());
+        let point = Point { engine, kind, concurrency: 1, batch: 1, bytes: 0, ns: 1e4, energy_nj: None };
+        profile.points.push(point);
+    }
     Runtime::builder()
         .engines(vec![inline, Arc::new(lanes)])
         .own_policy("together", move |_| Box::new(Together(to_lanes)))
-        .profile(Profile::built_in())
+        .profile(profile)
         .clock(clock)
         .telemetry(false)
         .build()
@@ -590,6 +598,19 @@ fn an_operation_of_two_kinds_pauses_its_job_once_and_is_told_when_both_are_done(
     while idle_until_one_goes(&table) > 0 {}
     assert_eq!([&first, &second, &third].map(Job::told), [1, 1, 1]);
     [first, second, third].into_iter().for_each(Job::ends);
+}
+
+#[test]
+fn of_an_operation_of_two_kinds_what_nothing_batches_is_done_at_once() {
+    let (loaded, table) = polled();
+    let jobs = [HALVES, [HALVES[1], HALVES[0]]].map(|kinds| Job::start_both(loaded.provider(), kinds));
+    assert!(jobs.iter().all(Job::waits));
+    assert_eq!(loaded.provider().seat().in_flight(), 2, "one half of each");
+    assert_eq!(idle_until_one_goes(&table), 0);
+    jobs.into_iter().for_each(Job::ends);
+    let neither = Job::start_both(loaded.provider(), [HALVES[0], Kind::P256Derive]);
+    assert!(!neither.waits(), "lanes do neither");
+    neither.ends();
 }
 
 #[test]
