@@ -361,11 +361,9 @@ fn rsa() -> &'static RsaKey {
 /// A decapsulation key of ML-KEM-768.
 fn ml_kem() -> &'static [u8] {
     static KEY: OnceLock<Vec<u8>> = OnceLock::new();
-    KEY.get_or_init(|| {
-        match known_answers(Kind::MlKem768Decapsulate).swap_remove(0).request.key.material() {
-            Material::MlKem(key) => key.to_vec(),
-            _ => unreachable!("a kind of ML-KEM has its key"),
-        }
+    KEY.get_or_init(|| match known_answers(Kind::MlKem768Decapsulate).swap_remove(0).request.key.material() {
+        Material::MlKem(key) => key.to_vec(),
+        _ => unreachable!("a kind of ML-KEM has its key"),
     })
 }
 
@@ -503,9 +501,9 @@ fn file(bytes: &mut Bytes<'_>) {
     let mut der = if is_public {
         value(0x30, &[&algorithm, &value(3, &[&[0], &ml_kem()[ML_KEM_768_PUBLIC]])])
     } else {
-        let choice = bytes.pick(&[0, 1, 2]);
-        let key = [value(0x80, &[&[7; 64]]), own.clone(), value(0x30, &[&seed, &own])].swap_remove(choice);
-        value(0x30, &[&[2, 1, 0], &algorithm, &value(4, &[&key])])
+        let keys = [value(0x80, &[&[7; 64]]), own.clone(), value(0x30, &[&seed, &own])];
+        let key = &keys[bytes.below(keys.len())];
+        value(0x30, &[&[2, 1, 0], &algorithm, &value(4, &[key])])
     };
     for _ in 0..bytes.below(4) {
         // Its heads more often than the rest.
