@@ -667,98 +667,126 @@ unwrap(EVP_PKEY *key, const unsigned char *text, size_t text_len, unsigned char 
     return done;
 }
 
-/* What holds of both types: `more` is what X25519 adds to everything. */
+/* A key of a type, and a ciphertext with its secret; `more` is what X25519 adds to everything. */
+typedef struct {
+    const char     *type;
+    size_t         more, text_len, secret_len;
+    EVP_PKEY       *key;
+    unsigned char  pub[SHARE], priv[PRIVATE + 32], text[CIPHERTEXT + 32], secret[64];
+} Case;
+
+/* Lengths are told, and must be there. */
 static void
-any_type(const char *type, size_t more)
+rooms(Case *c)
 {
-    static unsigned char  pub[SHARE], priv[PRIVATE + 32], text[CIPHERTEXT + 32], secret[64], other[64], third[64], room[64];
-    EVP_PKEY              *key = generated(type), *copy, *half;
-    EVP_PKEY_CTX          *use;
-    size_t                text_len, secret_len, len, i;
+    EVP_PKEY_CTX   *use = EVP_PKEY_CTX_new_from_pkey(ctx, c->key, NULL);
+    size_t         len;
+    unsigned char  other[64];
 
-    MUST(key != NULL && EVP_PKEY_get_bits(key) == 768 && EVP_PKEY_get_security_bits(key) == 192);
-    MUST(EVP_PKEY_get_size(key) == (int) (CIPHERTEXT + more) && EVP_PKEY_is_a(key, type));
-    MUST(octets(key, "pub", pub, sizeof(pub)) == (more ? 0 : PUBLIC));
-    MUST(octets(key, "encoded-pub-key", pub, sizeof(pub)) == PUBLIC + more);
-    MUST(octets(key, "priv", priv, sizeof(priv)) == PRIVATE + more);
-    MUST(octets(key, "encoded-pub-key", text, CIPHERTEXT + 32) == 0);
-
-    /* Lengths are told, and must be there. */
-    use = EVP_PKEY_CTX_new_from_pkey(ctx, key, NULL);
+    MUST(EVP_PKEY_get_bits(c->key) == 768 && EVP_PKEY_get_security_bits(c->key) == 192);
+    MUST(EVP_PKEY_get_size(c->key) == (int) (CIPHERTEXT + c->more) && EVP_PKEY_is_a(c->key, c->type));
+    MUST(octets(c->key, "pub", c->pub, SHARE) == (c->more ? 0 : PUBLIC));
+    MUST(octets(c->key, "encoded-pub-key", c->pub, SHARE) == PUBLIC + c->more);
+    MUST(octets(c->key, "priv", c->priv, PRIVATE + 32) == PRIVATE + c->more);
+    MUST(octets(c->key, "encoded-pub-key", c->text, CIPHERTEXT + 32) == 0);
     MUST(EVP_PKEY_encapsulate_init(use, NULL) == 1);
-    MUST(EVP_PKEY_encapsulate(use, NULL, &text_len, NULL, &secret_len) == 1);
-    MUST(text_len == CIPHERTEXT + more && secret_len == 32 + more);
-    text_len -= 1;
-    MUST(EVP_PKEY_encapsulate(use, text, &text_len, secret, &secret_len) != 1);
-    text_len += 1;
-    secret_len -= 1;
-    MUST(EVP_PKEY_encapsulate(use, text, &text_len, secret, &secret_len) != 1);
-    secret_len = sizeof(secret);
-    MUST(EVP_PKEY_encapsulate(use, text, &text_len, secret, &secret_len) == 1);
-    MUST(text_len == CIPHERTEXT + more && secret_len == 32 + more);
+    MUST(EVP_PKEY_encapsulate(use, NULL, &c->text_len, NULL, &c->secret_len) == 1);
+    MUST(c->text_len == CIPHERTEXT + c->more && c->secret_len == 32 + c->more);
+    len = c->text_len - 1;
+    MUST(EVP_PKEY_encapsulate(use, c->text, &len, c->secret, &c->secret_len) != 1);
+    len = c->secret_len - 1;
+    MUST(EVP_PKEY_encapsulate(use, c->text, &c->text_len, c->secret, &len) != 1);
+    c->secret_len = sizeof(c->secret);
+    MUST(EVP_PKEY_encapsulate(use, c->text, &c->text_len, c->secret, &c->secret_len) == 1);
+    MUST(c->text_len == CIPHERTEXT + c->more && c->secret_len == 32 + c->more);
     EVP_PKEY_CTX_free(use);
 
-    /* The same secret, for the key, its copy, and the key made anew of its private half. */
-    half = key_of(type, NULL, 0, priv, PRIVATE + more, NULL, 0);
-    MUST((copy = EVP_PKEY_dup(key)) != NULL && half != NULL && EVP_PKEY_eq(key, copy) == 1 && EVP_PKEY_eq(key, half) == 1);
+    len = sizeof(other);
+    MUST(!unwrap(c->key, c->text, c->text_len - 1, other, &len) && !unwrap(c->key, c->text, 0, other, &len));
+    MUST(!unwrap(c->key, c->text, 32, other, &len) && !unwrap(c->key, NULL, 0, other, &len));
+    len = c->secret_len - 1;
+    MUST(!unwrap(c->key, c->text, c->text_len, other, &len));
+}
+
+/* The same secret for the key, its copy, and the key made anew of its private half; for other ciphertexts of ML-KEM another
+   one, always the same, and no error. */
+static void
+secrets(Case *c)
+{
+    EVP_PKEY       *keys[3] = { c->key, EVP_PKEY_dup(c->key), key_of(c->type, NULL, 0, c->priv, PRIVATE + c->more, NULL, 0) };
+    unsigned char  other[64], third[64];
+    size_t         len = sizeof(other), i;
 
     for (i = 0; i < 3; i++) {
-        len = sizeof(other);
-        MUST(unwrap(i == 0 ? key : i == 1 ? copy : half, text, text_len, other, &len));
-        MUST(len == secret_len && memcmp(secret, other, len) == 0);
+        MUST(keys[i] != NULL && EVP_PKEY_eq(c->key, keys[i]) == 1);
+        MUST(unwrap(keys[i], c->text, c->text_len, other, &len));
+        MUST(len == c->secret_len && memcmp(c->secret, other, len) == 0);
     }
 
-    EVP_PKEY_free(copy);
-    EVP_PKEY_free(half);
+    EVP_PKEY_free(keys[1]);
+    EVP_PKEY_free(keys[2]);
 
-    /* Any other ciphertext of ML-KEM gives another secret, always the same one, and is no error. */
     for (i = 0; i < CIPHERTEXT; i += 77) {
-        text[i] ^= 0x10;
-        len = sizeof(other);
-        MUST(unwrap(key, text, text_len, other, &len) && len == secret_len && memcmp(secret, other, 32) != 0);
-        MUST(unwrap(key, text, text_len, third, &len) && memcmp(other, third, len) == 0);
-        MUST(more == 0 || memcmp(secret + 32, other + 32, 32) == 0);
-        text[i] ^= 0x10;
+        c->text[i] ^= 0x10;
+        MUST(unwrap(c->key, c->text, c->text_len, other, &len) && memcmp(c->secret, other, 32) != 0);
+        MUST(unwrap(c->key, c->text, c->text_len, third, &len) && memcmp(other, third, len) == 0);
+        MUST(c->more == 0 || memcmp(c->secret + 32, other + 32, 32) == 0);
+        c->text[i] ^= 0x10;
     }
+}
 
-    /* Lengths of ciphertexts and rooms. */
-    len = sizeof(other);
-    MUST(!unwrap(key, text, text_len - 1, other, &len) && !unwrap(key, text, 0, other, &len));
-    MUST(!unwrap(key, text, 32, other, &len) && !unwrap(key, NULL, 0, other, &len));
-    len = secret_len - 1;
-    MUST(!unwrap(key, text, text_len, room, &len));
+/* A public half encapsulates and does not decapsulate. No key changes. */
+static void
+public_half(Case *c)
+{
+    EVP_PKEY       *half = key_of(c->type, c->pub, PUBLIC + c->more, NULL, 0, NULL, 0);
+    unsigned char  other[64], room[PRIVATE + 32];
+    size_t         len = sizeof(other);
 
-    /* A public half encapsulates and does not decapsulate. */
-    half = key_of(type, pub, PUBLIC + more, NULL, 0, NULL, 0);
-    len = sizeof(other);
-    MUST(half != NULL && EVP_PKEY_eq(key, half) == 1 && octets(half, "priv", priv, sizeof(priv)) == 0);
-    MUST(octets(key, "priv", priv, sizeof(priv)) == PRIVATE + more && !unwrap(half, text, text_len, other, &len));
-    MUST(wrap(half, NULL, text, &text_len, secret, &secret_len));
-    len = sizeof(other);
-    MUST(unwrap(key, text, text_len, other, &len) && memcmp(secret, other, len) == 0);
-    /* No key changes. */
-    MUST(EVP_PKEY_set1_encoded_public_key(half, pub, PUBLIC + more) != 1);
+    MUST(half != NULL && EVP_PKEY_eq(c->key, half) == 1 && octets(half, "priv", room, sizeof(room)) == 0);
+    MUST(!unwrap(half, c->text, c->text_len, other, &len));
+    MUST(wrap(half, NULL, c->text, &c->text_len, c->secret, &c->secret_len));
+    MUST(unwrap(c->key, c->text, c->text_len, other, &len) && memcmp(c->secret, other, len) == 0);
+    MUST(EVP_PKEY_set1_encoded_public_key(half, c->pub, PUBLIC + c->more) != 1);
     EVP_PKEY_free(half);
+}
 
-    /* Halves of a wrong length, not reduced, with another hash, of another key. */
-    MUST(key_of(type, pub, PUBLIC + more - 1, NULL, 0, NULL, 0) == NULL);
-    MUST(key_of(type, pub, 0, NULL, 0, NULL, 0) == NULL && key_of(type, NULL, 0, NULL, 0, NULL, 0) == NULL);
-    MUST(key_of(type, NULL, 0, priv, PRIVATE + more - 1, NULL, 0) == NULL);
+/* Halves of a wrong length, of another key, not reduced, with another hash. */
+static void
+not_in_order(Case *c)
+{
+    unsigned char  *pub = c->pub, *priv = c->priv;
+    size_t         pub_len = PUBLIC + c->more, priv_len = PRIVATE + c->more, i;
+
+    MUST(key_of(c->type, pub, pub_len - 1, NULL, 0, NULL, 0) == NULL && key_of(c->type, pub, 0, NULL, 0, NULL, 0) == NULL);
+    MUST(key_of(c->type, NULL, 0, priv, priv_len - 1, NULL, 0) == NULL && key_of(c->type, NULL, 0, NULL, 0, NULL, 0) == NULL);
     pub[0] ^= 1;
-    MUST(key_of(type, pub, PUBLIC + more, priv, PRIVATE + more, NULL, 0) == NULL);
+    MUST(key_of(c->type, pub, pub_len, priv, priv_len, NULL, 0) == NULL);
     pub[0] = 0x01;
     pub[1] = (pub[1] & 0xf0) | 0x0d;
-    MUST(key_of(type, pub, PUBLIC + more, NULL, 0, NULL, 0) == NULL);
+    MUST(key_of(c->type, pub, pub_len, NULL, 0, NULL, 0) == NULL);
 
     for (i = 1152; i < PRIVATE - 32; i += 101) {
         priv[i] ^= 4;
-        MUST(key_of(type, NULL, 0, priv, PRIVATE + more, NULL, 0) == NULL);
+        MUST(key_of(c->type, NULL, 0, priv, priv_len, NULL, 0) == NULL);
         priv[i] ^= 4;
     }
 
     priv[0] = priv[1] = 0xff;
-    MUST(key_of(type, NULL, 0, priv, PRIVATE + more, NULL, 0) == NULL);
-    EVP_PKEY_free(key);
+    MUST(key_of(c->type, NULL, 0, priv, priv_len, NULL, 0) == NULL);
+}
+
+static void
+any_type(const char *type, size_t more)
+{
+    static Case  c;
+
+    c = (Case) { .type = type, .more = more, .key = generated(type) };
+    rooms(&c);
+    secrets(&c);
+    public_half(&c);
+    not_in_order(&c);
+    EVP_PKEY_free(c.key);
 }
 
 static void
