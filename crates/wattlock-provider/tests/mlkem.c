@@ -4,9 +4,9 @@
  *
  *     mlkem SCENARIO openssl.cnf [N]
  *
- * Server, client and keys belong to one library context that the file configures. Shares that a peer must refuse are made
- * from those of a real handshake: the first flight of either side is plain text. Exit status 0 if all went as it must; else
- * a line says what did not.
+ * Server, client and keys belong to one library context that the file configures. Shares that a peer must refuse are
+ * made from those of a real handshake: the first flight of either side is plain text. Exit status 0 if all went as it
+ * must; else a line says what did not.
  */
 #include <openssl/async.h>
 #include <openssl/core_names.h>
@@ -709,8 +709,8 @@ rooms(Case *c)
     MUST(!unwrap(c->key, c->text, c->text_len, other, &len));
 }
 
-/* The same secret for the key, its copy, and the key made anew of its private half; for other ciphertexts of ML-KEM another
-   one, always the same, and no error. */
+/* The same secret for the key, its copy, and the key made anew of its private half; for other ciphertexts of ML-KEM
+   another one, always the same, and no error. */
 static void
 secrets(Case *c)
 {
