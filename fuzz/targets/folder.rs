@@ -1,5 +1,6 @@
-//! A backing folder that somebody else wrote: its record, and entries of any names, long ones with what lies beside them.
-//! Each name is listed or foreign, and a name that is listed is found again under its stored one.
+//! A backing folder that somebody else wrote: its record and copies of it, and entries of any names, long ones with what
+//! lies beside them. Each name is listed once or foreign, and a name that is listed is found again under its stored one. One
+//! that no key sealed ends in a bracket.
 #![no_main]
 
 use std::ffi::OsStr;
@@ -43,6 +44,13 @@ fuzz_target!(|bytes: &[u8]| {
     for entry in std::fs::read_dir(folder).expect("our folder").flatten() {
         std::fs::remove_file(entry.path()).expect("our file");
     }
+    let mut copied = record.clone();
+    copied[usize::from(bytes.byte()) % 256 % record.len()] ^= bytes.byte() & 1;
+    let at = bytes.part();
+    if bytes.byte() % 2 == 0 && !at.is_empty() && at.len() < 200 && !at.contains(&b'/') && !at.contains(&0) {
+        let name = [b"wattlock", at, b".dir"].concat();
+        let _ = std::fs::write(folder.join(OsStr::from_bytes(&name)), copied);
+    }
     let mut record = record.clone();
     match bytes.byte() % 4 {
         0 => record = bytes.take(140).to_vec(),
@@ -69,12 +77,15 @@ fuzz_target!(|bytes: &[u8]| {
         entry.as_ref().ok().and_then(|entry| tree.create_file(&root, entry, wattlock_fuzz::mode()).ok());
     let (listed, foreign) = tree.list(&root, crypto).expect("it can be listed");
     assert!(made.is_none() || listed.iter().any(|one| one.name == name), "what was made is not listed");
+    let (fresh, inside) = Tree::open(folder, &volumes[which], crypto).expect("it was opened");
     for one in &listed {
         assert!(!foreign.contains(&one.stored));
         assert!(wattlock_fs::names::check(&one.name).is_ok());
         let found = tree.entry(&root, &one.name, crypto).expect("a name");
-        let same = || listed.iter().filter(|other| other.name == one.name).count() > 1;
-        assert!(found.stored == one.stored || same(), "another stored name");
+        assert!(found.stored == one.stored, "another stored name");
+        // Without a listing only names that the key seals are known.
+        let sealed = fresh.entry(&inside, &one.name, crypto).expect("a name");
+        assert!(sealed.stored == one.stored || one.name.ends_with(b"]"), "a name that nobody wrote");
     }
     if let Ok(entry) = entry {
         let _ = tree.remove(&root, &entry, false);

@@ -2,7 +2,8 @@
 # Installs what was built, or takes it away again. Builds nothing, so that it may run as root.
 #
 #   scripts/release/install.sh install        the program, the provider, the module for nginx (where it was built), the C header,
-#                                     a service for mounted volumes, the name by which mount(8) calls the program;
+#                                     a service for mounted volumes, the name by which mount(8) calls the program,
+#                                     recover.py, which reads the formats without the program;
 #                                     where they were built, the programs of benches and simulations, the library for
 #                                     programs with data on a GPU, its Python package, and the GPU's kernels. Programs and
 #                                     libraries without what only a debugger reads
@@ -33,6 +34,7 @@ each() {
     "$1" 644 crates/wattlock-provider/include/wattlock.h "$prefix/include/wattlock.h"
     "$1" 644 systemd/wattlock@.service "$prefix/lib/systemd/system/wattlock@.service"
     "$1" link ../bin/wattlock "$prefix/sbin/mount.wattlock"
+    "$1" 755 scripts/release/recover.py "$libraries/recover.py"
     each_gpu "$1"
 }
 
@@ -82,8 +84,25 @@ put() {
         text=$(<"$from")
         printf '%s\n' "${text//\/usr\/local\/bin\//"$prefix/bin/"}" >"$to.new"
     fi
+    [ "${to##*/}" != recover.py ] || with_readers <"$from" >"$to.new"
     mv -f "$to.new" "$to"
     echo "installed $to"
+}
+
+# recover.py as one file: the readers of the formats stand in it.
+with_readers() {
+    local line reader
+    while IFS= read -r line; do
+        if [ "$line" != "# READERS" ]; then
+            printf '%s\n' "$line"
+            continue
+        fi
+        for reader in files/tests/read_sealed fs/tests/read_volume stream/tests/read_stream; do
+            printf "SOURCES['%s'] = r'''\n" "${reader##*/}"
+            cat "crates/wattlock-$reader.py"
+            printf "'''\n"
+        done
+    done
 }
 
 take() {

@@ -126,7 +126,8 @@ gzip -dc "$folder/lines.gz" | cmp - "$folder/lines"
 gzip -c "$folder/lines" | "$wattlock" gzip -dc | cmp - "$folder/lines"
 note "gzip reads what wattlock gzip writes, and the other way round:" \
     "$(stat -c %s "$folder/lines") bytes, compressed $(stat -c %s "$folder/lines.gz")"
-"$wattlock" fs init -r "$recipient" "$folder/volume"
+export WATTLOCK_STATE_DIR=$folder/state
+"$wattlock" fs init -r "$recipient" "$folder/volume" 2>"$folder/log"
 mkdir "$clear"
 code=0
 "$wattlock" mount -i "$folder/key.txt" "$folder/volume" "$clear" 2>"$folder/log" || code=$?

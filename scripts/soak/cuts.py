@@ -38,6 +38,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -48,6 +49,9 @@ import calls
 from desk import NotHere, Wrong, is_alive, kill, last, wait_for
 
 WATTLOCK = os.environ["WATTLOCK"]
+# Volumes are made by the hundred: this machine is to remember none.
+STATE = tempfile.TemporaryDirectory()
+os.environ["WATTLOCK_STATE_DIR"] = STATE.name
 PLANT = os.environ.get("CUTS_PLANT", "")
 LONGEST = 150_000
 FOLDER = "folder"
@@ -450,7 +454,7 @@ class Volume:
                 known |= {"wattlock.fs", "wattlock.journal"}
                 folders[:] = [name for name in folders if name != "wattlock.keys"]
             for name in folders + files:
-                if name.startswith(("wattlock.new.", "wattlock.gone.")):
+                if name.startswith(("wattlock.new.", "wattlock.gone.", "wattlock.bad.")):
                     allowed += 1
                 elif name.startswith("wattlock.long.") and name.endswith(".name"):
                     allowed += not os.path.lexists(os.path.join(folder, name[:-5]))
@@ -488,6 +492,8 @@ class Cutter:
         return done.stdout.decode()
 
     def show(self, volume, shared):
+        # No machine starts as fast as this: what was made within 20 ms of a start counts as made since.
+        time.sleep(0.1)
         self.good("mount", "-i", self.key, *(["--shared"] if shared else []), volume.path, self.at)
         self.pid = int(re.search(r"^process (\d+)", self.good("fs", "status", self.at), re.M)[1])
 

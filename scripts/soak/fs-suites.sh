@@ -34,7 +34,7 @@ export WATTLOCK=${WATTLOCK:-$target/release/wattlock}
 WATTLOCK=$(realpath "$WATTLOCK")
 scratch=$(mktemp -d "${SUITES_DIR:-${TMPDIR:-/tmp}}/fs-suites.XXXXXX")
 chmod 755 "$scratch"
-export WATTLOCK_PROFILE=$scratch/profile.json WATTLOCK_TELEMETRY_DIR=$scratch/telemetry
+export WATTLOCK_PROFILE=$scratch/profile.json WATTLOCK_TELEMETRY_DIR=$scratch/telemetry WATTLOCK_STATE_DIR=$scratch/state
 key=$scratch/key.txt
 skipped() { echo "skipped: $*"; }
 fail() { echo "fs-suites: $*" >&2; exit 1; }

@@ -29,6 +29,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -38,6 +39,9 @@ from cuts import FOLDER, Node, look
 from desk import NotHere, is_alive, kill, last
 
 WATTLOCK = os.environ["WATTLOCK"]
+# Volumes are made by the hundred: this machine is to remember none.
+STATE = tempfile.TemporaryDirectory()
+os.environ["WATTLOCK_STATE_DIR"] = STATE.name
 FULL = (errno.ENOSPC, errno.EDQUOT)
 PLANT = os.environ.get("FULL_PLANT")
 

@@ -185,6 +185,7 @@ class Desk:
             "TERM": "xterm",
             "LANG": "C.UTF-8",
             "TMPDIR": str(self.folder),
+            "WATTLOCK_STATE_DIR": str(self.folder / "state"),
         }
 
     def may(self, line, need):
@@ -304,6 +305,8 @@ def help_examples(desk, words):
             desk.home = desk.folder / f"{'-'.join(path) or 'wattlock'}-{number}"
             shutil.copytree(furnished, desk.home, symlinks=True)
             desk.environment["HOME"] = str(desk.home)
+            # Copies of one volume, of which each example changes one: to a machine that knew all of them they were older ones.
+            desk.environment["WATTLOCK_STATE_DIR"] = str(desk.home / ".local/state/wattlock")
             prepare(desk, line)
             line = line.replace("age1...", known)
             if "..." in line and (named := list((desk.home / "keys").glob("*"))):

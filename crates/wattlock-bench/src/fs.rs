@@ -265,6 +265,8 @@ impl Drop for Mount {
 /// It cannot be made.
 pub fn volume(folder: &Path, number: usize, chunk: usize, more: &[String]) -> Result<Mount> {
     let own = wattlock_shell::program::wattlock()?.display().to_string();
+    // This machine is to remember none of them.
+    let own = ["env".to_owned(), format!("WATTLOCK_STATE_DIR={}", folder.join("state").display()), own];
     let key = folder.join("key.txt");
     let recipient = match key.exists() {
         true => recipient_of(&key)?,
@@ -276,9 +278,10 @@ pub fn volume(folder: &Path, number: usize, chunk: usize, more: &[String]) -> Re
     }
     let [key, back, shown] = [&key, &back, &at].map(|path| path.display().to_string());
     let chunk_of = format!("{}K", chunk >> 10);
-    quiet(&[&*own, "fs", "init", "-r", &recipient, "--chunk", &chunk_of, &back].map(str::to_owned))?;
-    let first = [&*own, "mount", "--foreground", "-i", &key].map(str::to_owned);
-    let command = [&first[..], more, &[back, shown]].concat();
+    let init = ["fs", "init", "-r", &recipient, "--chunk", &chunk_of, &back].map(str::to_owned);
+    quiet(&[&own[..], &init].concat())?;
+    let first = ["mount", "--foreground", "-i", &key].map(str::to_owned);
+    let command = [&own[..], &first, more, &[back, shown]].concat();
     Ok(Mount::new(format!("wattlock {}", text::bytes(chunk as u64)), command, at))
 }
 

@@ -39,7 +39,7 @@ pub fn run(command: &Command) -> Result<()> {
 }
 
 /// Writes a new file; with `force` in place of a file, or of a link, that has the name.
-fn write(path: &Path, text: &[u8], force: bool) -> Result<()> {
+pub fn write(path: &Path, text: &[u8], force: bool) -> Result<()> {
     let failed = |source: std::io::Error| match source.kind() {
         std::io::ErrorKind::AlreadyExists => Error::Door(wattlock_door::Error::OutputExists(path.to_owned())),
         std::io::ErrorKind::NotFound => {

@@ -131,6 +131,7 @@ impl Program for Arguments {
         known::<wattlock_door::Error>,
         known::<wattlock_files::Error>,
         known::<wattlock_fs::Error>,
+        known::<fs::known::Refused>,
         known::<wattlock_stream::Error>,
     ];
 }
@@ -183,6 +184,7 @@ fn exit_codes() -> String {
     let commands = energy::exit_codes().iter().chain([&program::NONSENSE]).chain(openssl::exit_codes());
     let commands =
         commands.chain(wattlock_fs::exit_codes()).chain([&fs::REPAIRED]).chain(mount::exit_codes());
+    let commands = commands.chain(fs::known::exit_codes());
     let streams = wattlock_stream::exit_codes();
     let mut all: Vec<_> = own
         .iter()

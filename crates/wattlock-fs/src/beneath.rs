@@ -63,7 +63,13 @@ pub(crate) fn names(folder: impl AsFd) -> Result<Vec<OsString>, Error> {
 }
 
 /// A regular file's content, at most `most` bytes; `None` if there is no file of that name.
-pub(crate) fn content(folder: impl AsFd, name: &str, most: usize) -> Result<Option<Vec<u8>>, Error> {
+pub(crate) fn content(
+    folder: impl AsFd,
+    name: impl AsRef<OsStr>,
+    most: usize,
+) -> Result<Option<Vec<u8>>, Error> {
+    let name = name.as_ref();
+    let shown = || wattlock_door::one_line(std::path::Path::new(name));
     let fd = match open(folder, name, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()) {
         Ok(fd) => fd,
         Err(Errno::NOENT) => return Ok(None),
@@ -72,19 +78,24 @@ pub(crate) fn content(folder: impl AsFd, name: &str, most: usize) -> Result<Opti
     let file = File::from(fd);
     let failed = |error| Error::io("reading a file of the volume", error);
     if !file.metadata().map_err(failed)?.is_file() {
-        return Err(Error::Damaged(format!("{name} is not a regular file")));
+        return Err(Error::Damaged(format!("{} is not a regular file", shown())));
     }
     let mut content = Vec::new();
     file.take(most as u64 + 1).read_to_end(&mut content).map_err(failed)?;
     if content.len() > most {
-        return Err(Error::Damaged(format!("{name} is longer than it can be")));
+        return Err(Error::Damaged(format!("{} is longer than it can be", shown())));
     }
     Ok(Some(content))
 }
 
 /// Puts a file with this content in place of what has the name, durably: after a crash it is the one or the other.
-pub(crate) fn replace(folder: impl AsFd, name: &str, content: &[u8], mode: Mode) -> Result<(), Error> {
-    let folder = folder.as_fd();
+pub(crate) fn replace(
+    folder: impl AsFd,
+    name: impl AsRef<OsStr>,
+    content: &[u8],
+    mode: Mode,
+) -> Result<(), Error> {
+    let (folder, name) = (folder.as_fd(), name.as_ref());
     let temporary = temporary("new")?;
     let failed = |error: Errno| Error::io("writing a file of the volume", error);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;

@@ -3,8 +3,8 @@
 //! This crate starts no thread: any number of them call [`Check::work`] until it returns.
 //!
 //! *Repair.* What has lost its name gets a new one in its folder, since contents do not depend on names. A folder whose
-//! record is lost gets a new record, and its entries new names; the damaged record stays beside it. Content that does not
-//! authenticate stays as it is.
+//! record is lost gets a new record, and its entries new names, unless a copy of the record opens it: that comes into its
+//! place. The damaged record stays beside it. Content that does not authenticate stays as it is.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -24,7 +24,7 @@ use crate::content::{Content, Contents};
 use crate::format::Geometry;
 use crate::rotate::{shown, shown_stored};
 use crate::store::{File as _, Place, Store};
-use crate::tree::{Entry, Folder, Stored, Tree};
+use crate::tree::{Entry, Folder, NAMELESS, OF_OTHERS, Stored, Survey, Tree};
 
 /// Bytes read together.
 const STEP: usize = 1 << 20;
@@ -156,23 +156,21 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
     }
 
     fn damaged(&self, path: &str, what: impl std::fmt::Display) {
-        let path = if path.is_empty() { "the volume's folder" } else { path };
-        self.state().found.damaged.push(format!("{path}: {what}"));
+        self.state().found.damaged.push(format!("{}: {what}", whole(path)));
     }
 
     /// Notes an error of what was looked at.
     fn failed(&self, path: &str, error: &Error) {
         match Errno::from_raw_os_error(error.errno()) {
             Errno::ACCESS | Errno::PERM if matches!(error, Error::Io { .. }) => {
-                let path = if path.is_empty() { "the volume's folder" } else { path };
-                self.state().found.closed.push(format!("{path}: {error}"));
+                self.state().found.closed.push(format!("{}: {error}", whole(path)));
             }
             _ => self.damaged(path, error),
         }
     }
 
     fn repaired(&self, path: &str, what: impl std::fmt::Display) {
-        self.state().found.repaired.push(format!("{path}: {what}"));
+        self.state().found.repaired.push(format!("{}: {what}", whole(path)));
     }
 
     fn folder(
@@ -190,6 +188,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
             Err(Error::Files(wattlock_files::Error::Door(wattlock_door::Error::Interrupted))) => return,
             Err(error) => return self.failed(path, &error),
         };
+        self.own_files(&folder, path, &survey, crypto);
         for (stored, what) in survey.useless() {
             let what = match what {
                 Stored::OwnCopy => "another program's copy of a file of the volume",
@@ -210,7 +209,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         for stored in survey.foreign {
             if self.tree.is_of_others(&folder, &stored) {
                 let path = join(path, &shown_stored(&stored));
-                self.state().found.notes.push(format!("{path}: another program's, and not of this volume"));
+                self.state().found.notes.push(format!("{path}: {OF_OTHERS}"));
                 continue;
             }
             let Some(kind) = self.tree.kind(&folder, &stored) else { continue };
@@ -225,6 +224,35 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         }
         self.state().tasks.extend(tasks);
         self.more.notify_all();
+    }
+
+    /// What is wrong with a folder's record and with files beside long names, of which copies by other programs are whole;
+    /// and records with other keys.
+    fn own_files(&self, folder: &Folder, path: &str, survey: &Survey, crypto: &mut impl Crypto) {
+        let mended = |path: &str, what: &str, restore: &mut dyn FnMut() -> Result<(), Error>| {
+            if !self.repair {
+                return self
+                    .damaged(path, format!("{what}; a copy of it opens, which --repair puts in its place"));
+            }
+            match restore() {
+                Ok(()) => self.repaired(path, format!("{what}; a copy of it is in its place")),
+                Err(error) => self.damaged(path, format!("{what}; not repaired: {error}")),
+            }
+        };
+        if let Some(what) = folder.lost() {
+            mended(path, what, &mut || self.tree.restore_record(folder, crypto));
+        }
+        for (entry, sealed) in &survey.beside {
+            let path = join(path, &shown_stored(entry));
+            let mut restore = || self.tree.restore_beside(folder, entry, sealed);
+            mended(&path, "the file beside it that has its name is lost", &mut restore);
+        }
+        for (record, opens) in survey.records.iter().filter(|(_, opens)| *opens > 0) {
+            let path = join(path, &shown_stored(record));
+            let many = if *opens == 1 { "1 name opens".into() } else { format!("{opens} names open") };
+            let note = format!("{path}: two machines made this folder; {many} by this record only");
+            self.state().found.notes.push(note);
+        }
     }
 
     fn entry(
@@ -287,7 +315,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
 
     /// An entry whose name does not open.
     fn nameless(&self, folder: &Folder, item: &Item, sound: bool, crypto: &mut impl Crypto) {
-        let what = "its name does not authenticate";
+        let what = NAMELESS;
         if !self.repair || !sound {
             return self.damaged(&item.shown, what);
         }
@@ -467,6 +495,11 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
             }
         }
     }
+}
+
+/// A path in the volume, as it is said.
+fn whole(path: &str) -> &str {
+    if path.is_empty() { "the volume's folder" } else { path }
 }
 
 fn join(path: &str, name: &str) -> String {

@@ -26,33 +26,39 @@ mod epoch;
 mod executor;
 mod holes;
 pub(crate) mod ledger;
+mod made;
 mod opening;
 pub(crate) mod overlay;
 mod reading;
 pub(crate) mod recovery;
+mod rekeying;
 pub(crate) mod slots;
+mod starting;
 mod state;
 mod syncing;
+mod turning;
 mod writing;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use wattlock_core::Key;
 use wattlock_core::sync::{lock, read, write};
-use wattlock_core::{Algorithm, Key};
 use wattlock_door::Crypto;
 
 use crate::Error;
 use crate::format::Geometry;
 use crate::journal::Journal;
-use crate::store::{JOURNAL, Place, Store};
-use crate::volume::{NameMode, Volume};
+use crate::store::{Place, Store};
 use crate::xaes::XaesKey;
 use ledger::Over;
-use opening::purpose;
+use made::Made;
+use starting::Keys;
 use state::{Body, State};
+
+pub use starting::{Age, Judge};
 
 /// Content bytes that one batch seals or opens at most, and one chunk: a MiB at any place is one batch.
 const BATCH: u64 = 1 << 20;
@@ -111,7 +117,8 @@ impl<F> Kept<F> {
 struct Shared<S: Store> {
     store: S,
     geometry: Geometry,
-    keys: Vec<(u32, XaesKey)>,
+    keys: RwLock<Vec<(u32, XaesKey)>>,
+    copy_ids: Key,
     journal: Journal<S::File>,
     /// Shared by the maker of a file, from before its backing file is there; exclusive for a checkpoint.
     creating: RwLock<()>,
@@ -120,6 +127,7 @@ struct Shared<S: Store> {
     open: RwLock<Open<S>>,
     kept: RwLock<Kept<S::File>>,
     files: Mutex<Files>,
+    made: Mutex<Made>,
     /// First ids of ranges of epochs that did not end well: files with such an id are looked through when opened.
     unclean: RwLock<Vec<u64>>,
     /// Held while a file may be mended, so that it is mended once.
@@ -133,6 +141,8 @@ struct Shared<S: Store> {
     /// Renames going on that may hide a torn file from a thread that looks for it, and how many there were.
     moving: AtomicU64,
     moved: AtomicU64,
+    /// They are counted although nothing is torn.
+    counting: AtomicBool,
     /// Nothing is written: what the journal has is read over the files.
     read_only: bool,
     /// Names are in clear: any name may be an entry's.
@@ -156,6 +166,19 @@ struct Files {
     /// Ranges for new files, and how many ids of the last were given away.
     ranges: Vec<u64>,
     given: u64,
+    /// Whose ids others are that were written to.
+    ids: HashMap<u64, (u64, u64)>,
+}
+
+impl Files {
+    fn is_reserved(&self, id: u64) -> bool {
+        self.ranges.iter().any(|start| id.wrapping_sub(*start) < RANGE)
+    }
+
+    /// Whether an id that this file has is another's: it is a copy then.
+    fn is_anothers(&mut self, id: u64, inode: (u64, u64)) -> bool {
+        *self.ids.entry(id).or_insert(inode) != inode
+    }
 }
 
 /// As long as this lives no epoch ends: see [`Contents::before_create`].
@@ -171,60 +194,6 @@ pub struct Recovered {
 }
 
 impl<S: Store> Contents<S> {
-    /// Opens the journal and repeats what an earlier run did not finish.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`] for a journal that is neither whole nor torn at its end; nothing was changed then.
-    pub fn start(
-        store: S,
-        volume: &Volume,
-        crypto: &mut impl Crypto,
-    ) -> Result<(Contents<S>, Recovered), Error> {
-        Contents::start_until(store, volume, &|| false, crypto)
-    }
-
-    /// As [`Contents::start`], until `stop` says so: the journal stays then as it is, and the next start begins again.
-    ///
-    /// # Errors
-    /// As [`Contents::start`]; [`wattlock_door::Error::Interrupted`].
-    pub fn start_until(
-        store: S,
-        volume: &Volume,
-        stop: &dyn Fn() -> bool,
-        crypto: &mut impl Crypto,
-    ) -> Result<(Contents<S>, Recovered), Error> {
-        let file = store.journal().map_err(journal_refused)?;
-        let mut keys = Keys::new(volume, crypto)?;
-        let (journal, found) = Journal::open(file, std::mem::take(&mut keys.journal), stop, crypto)?;
-        let shared = Shared::new(store, keys, journal, false);
-        let lines = shared.recover(found, stop, crypto)?;
-        Ok((Contents { shared }, Recovered { lines }))
-    }
-
-    /// Opens a volume for reading. Nothing is written, so that its storage may be read-only, or another user's: what an
-    /// earlier run did not bring into place is read over the files. As long as it is open no process opens it for
-    /// writing, and it cannot be opened while one has it so; any number read it side by side. Whatever would write fails
-    /// with `EROFS`; syncs and checkpoints do nothing.
-    ///
-    /// # Errors
-    /// As [`Contents::start_until`].
-    pub fn start_to_read(
-        store: S,
-        volume: &Volume,
-        stop: &dyn Fn() -> bool,
-        crypto: &mut impl Crypto,
-    ) -> Result<(Contents<S>, Recovered), Error> {
-        let file = store.journal_to_read().map_err(journal_refused)?;
-        let mut keys = Keys::new(volume, crypto)?;
-        let (journal, found) = match file {
-            Some(file) => Journal::open(file, std::mem::take(&mut keys.journal), stop, crypto)?,
-            None => Journal::none()?,
-        };
-        let shared = Shared::new(store, keys, journal, true);
-        let lines = shared.read_over(found, stop, crypto)?;
-        Ok((Contents { shared }, Recovered { lines }))
-    }
-
     /// Whether it was opened for reading ([`Contents::start_to_read`]).
     pub fn is_read_only(&self) -> bool {
         self.shared.read_only
@@ -352,7 +321,8 @@ impl<S: Store> Contents<S> {
                 lock(&shared.sound).contains(&inode) || shared.known_len(inode).is_some()
             })
         };
-        if !self.may_be_torn() || inodes.iter().all(mended) {
+        let counting = shared.counting.load(Ordering::SeqCst);
+        if !counting && (!self.may_be_torn() || inodes.iter().all(mended)) {
             return work();
         }
         shared.moving.fetch_add(1, Ordering::SeqCst);
@@ -394,6 +364,12 @@ impl<S: Store> Contents<S> {
         }
     }
 
+    /// As [`Contents::removed`], of the last name.
+    pub fn removed_wholly(&self, inode: (u64, u64)) {
+        lock(&self.shared.made).remove(inode);
+        self.removed(inode);
+    }
+
     /// Whether the journal should be brought into place now: it is large, or nothing was written for a while. Asked often:
     /// what is kept is counted, and not looked at.
     pub fn wants_checkpoint(&self, idle: bool) -> bool {
@@ -414,68 +390,30 @@ impl<S: Store> Contents<S> {
         self.shared.checkpoint(crypto)
     }
 
-    /// Lines for the log that came up since the last call: files that were cut when they were opened.
-    pub fn take_lines(&self) -> Vec<String> {
-        std::mem::take(&mut lock(&self.shared.lines))
+    /// Whether [`Contents::moved`] is to be told of names that change.
+    pub fn follows_moves(&self) -> bool {
+        !lock(&self.shared.made).is_empty()
     }
 
-    /// Empties the journal and seals both of its heads under the volume's newest key, after which no older key opens
-    /// anything of it.
+    /// A file, or a folder, has another name: paths below the volume's folder, as they are stored.
+    pub fn moved(&self, inode: (u64, u64), is_folder: bool, from: &[u8], to: &[u8]) {
+        let mut made = lock(&self.shared.made);
+        if is_folder { made.folder_moved(from, to) } else { made.moved(inode, to) }
+    }
+
+    /// The last checkpoint of a run that ends well. Files that it made get ids outside the ranges of their epochs, so that
+    /// an older journal that somebody puts back has no power over them. It costs each of them its time of change.
     ///
     /// # Errors
     /// As [`Contents::checkpoint`].
-    pub fn rekey_journal(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
-        let shared = &self.shared;
-        shared.relieve(crypto)?;
-        // Most of it before anybody has to wait.
-        shared.checkpoint(crypto)?;
-        let _creating = write(&shared.creating);
-        let _epoch = write(&shared.epoch);
-        shared.bring_into_place(crypto)?;
-        let unclean = read(&shared.unclean);
-        shared.journal.reset(&unclean, crypto)
+    pub fn end(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
+        self.shared.checkpoint(crypto)?;
+        self.shared.leave_ranges(crypto)
     }
-}
 
-/// Why the journal does not open, with what helps.
-fn journal_refused(error: std::io::Error) -> Error {
-    use std::io::ErrorKind::{InvalidData, PermissionDenied, ReadOnlyFilesystem, WouldBlock};
-    let why = match error.kind() {
-        WouldBlock => return Error::InUse,
-        InvalidData => return Error::Damaged(format!("{JOURNAL} is {error}")),
-        ReadOnlyFilesystem => {
-            "the volume's folder is on a read-only file system: open the volume for reading"
-        }
-        PermissionDenied => {
-            "this user may not open the volume's wattlock.journal so: without the right to write, open the volume for \
-             reading"
-        }
-        _ => return Error::io("opening the journal", error),
-    };
-    Error::io("opening the journal", std::io::Error::new(error.kind(), format!("{error}: {why}")))
-}
-
-/// What a volume's keys are derived to, and its other settings.
-struct Keys {
-    plain_names: bool,
-    geometry: Geometry,
-    /// Of files' headers, by generation.
-    files: Vec<(u32, XaesKey)>,
-    /// Of the journal.
-    journal: Vec<(u32, Key)>,
-}
-
-impl Keys {
-    fn new(volume: &Volume, crypto: &mut impl Crypto) -> Result<Keys, Error> {
-        let geometry = Geometry::new(volume.chunk)?;
-        let (mut files, mut journal) = (Vec::new(), Vec::new());
-        for (generation, key) in &volume.keys {
-            files.push((*generation, XaesKey::new(&*purpose(key, b"files", crypto)?, crypto)?));
-            let secret = purpose(key, b"journal", crypto)?;
-            journal.push((*generation, Key::symmetric(Algorithm::Secret, &secret[..])?));
-        }
-        let plain_names = volume.names == NameMode::Plain;
-        Ok(Keys { plain_names, geometry, files, journal })
+    /// Lines for the log that came up since the last call: files that were cut when they were opened.
+    pub fn take_lines(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.shared.lines))
     }
 }
 
@@ -484,15 +422,17 @@ impl<S: Store> Shared<S> {
         Arc::new(Shared {
             store,
             geometry: keys.geometry,
-            keys: keys.files,
+            keys: RwLock::new(keys.files),
+            copy_ids: keys.copy_ids,
             plain_names: keys.plain_names,
-            started: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            started: journal.now(),
             journal,
             creating: RwLock::default(),
             epoch: RwLock::default(),
             open: RwLock::default(),
             kept: RwLock::new(Kept { pinned: HashMap::new(), lost: HashMap::new() }),
             files: Mutex::default(),
+            made: Mutex::default(),
             unclean: RwLock::default(),
             mending: Mutex::default(),
             sound: Mutex::default(),
@@ -500,6 +440,7 @@ impl<S: Store> Shared<S> {
             forgot: AtomicBool::new(false),
             moving: AtomicU64::new(0),
             moved: AtomicU64::new(0),
+            counting: AtomicBool::new(false),
             read_only,
             over: RwLock::default(),
             lines: Mutex::default(),

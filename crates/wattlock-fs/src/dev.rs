@@ -10,8 +10,9 @@ pub mod plans;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use wattlock_core::sync::lock;
 
 use rustix::fs::Timestamps;
@@ -65,7 +66,14 @@ struct World {
     hook: Option<Box<dyn FnOnce() + Send>>,
     /// Files that are older than any epoch.
     old: BTreeSet<u64>,
+    born: BTreeMap<u64, Duration>,
     after: BTreeMap<Moment, Box<dyn FnOnce() + Send>>,
+}
+
+/// The simulation's clock: a second is over whenever somebody looks at it.
+fn clock() -> Duration {
+    static SECONDS: AtomicU64 = AtomicU64::new(1 << 30);
+    Duration::from_secs(SECONDS.fetch_add(1, Ordering::Relaxed))
 }
 
 /// A call of [`File`] behind which a test does something.
@@ -218,6 +226,7 @@ impl SimStore {
         world.next += 1;
         let inode = world.next;
         world.names.insert(path.into(), inode);
+        world.born.insert(inode, clock());
         world.files.insert(inode, Image::default());
         world.log.push(Op::Make(inode));
         let file = world.file(self, inode);
@@ -446,7 +455,8 @@ impl SimStore {
             .map(|(name, inode)| (name.clone(), *inode))
             .collect();
         let start = files.clone();
-        let after = World { names, files, start, next: world.next, ..World::default() };
+        let (next, born) = (world.next, world.born.clone());
+        let after = World { names, files, start, next, born, ..World::default() };
         SimStore(Arc::new(Mutex::new(after)))
     }
 }
@@ -599,11 +609,15 @@ impl File for SimFile {
 
     fn born(&self) -> Option<Duration> {
         let world = self.store.world();
-        // In the middle of everything: a simulated crash takes no time.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let old = world.old.contains(&self.inode) || world.names.get(JOURNAL.as_bytes()) == Some(&self.inode);
-        Some(if old { Duration::ZERO } else { now.saturating_sub(Duration::from_secs(60)) })
+        world.born.get(&self.inode).map(|born| if old { Duration::ZERO } else { *born })
     }
+
+    fn now(&self) -> Duration {
+        clock()
+    }
+
+    fn wait(&self, _time: Duration) {}
 
     fn times(&self) -> io::Result<Option<Timestamps>> {
         let times = self.store.world().times.get(&self.inode).cloned();
@@ -673,6 +687,12 @@ impl World {
 
 impl Store for SimStore {
     type File = SimFile;
+
+    fn make_aside(&self) -> io::Result<(String, SimFile)> {
+        let name = crate::beneath::temporary("bad").map_err(io::Error::other)?;
+        let file = self.create(&name).0;
+        Ok((name, file))
+    }
 
     fn journal(&self) -> io::Result<SimFile> {
         Ok(self.open(JOURNAL).unwrap_or_else(|| self.create(JOURNAL)).0)

@@ -31,11 +31,11 @@ use reading::{Head, is_zero, read_at, read_head, read_record, read_records};
 
 const HEAD_MAGIC: &[u8; 8] = b"wattlojh";
 const RECORD_MAGIC: &[u8; 8] = b"wattlojr";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Where the two heads are.
 const HEADS: [u64; 2] = [0, 4096];
-/// Bytes of a head's part in clear: magic, version, padding, generation, epoch, salt, count of ranges.
-const HEAD_CLEAR: usize = 68;
+/// Bytes of a head's part in clear: magic, version, padding, generation, epoch, salt, count of ranges, since, origin.
+const HEAD_CLEAR: usize = 76;
 const HEAD_LEN: usize = 512;
 /// Where records begin.
 const RECORDS: u64 = 8192;
@@ -50,7 +50,7 @@ const OPS_MAX: usize = 1 << 24;
 /// begin at every eighth byte and reach to its end, which would take for ever to look through.
 const OVERLAPS: u64 = 16;
 /// Ranges of file ids that a head can have: it fits a sector then, which no power cut tears.
-pub(crate) const RANGES: usize = 53;
+pub(crate) const RANGES: usize = 52;
 /// Bytes that a journal keeps room for when it is empty, so that what is overwritten finds room on a full disk: a record
 /// of one batch and some more. Blocks that exist are synced faster than new ones, too.
 const KEEP: u64 = 2 << 20;
@@ -93,7 +93,9 @@ struct Inner {
     key: Key,
     head: usize,
     epoch: u64,
-    /// When the first epoch began of those that did not end well, or this one: seconds since 1970.
+    /// Random, for the journal's life: epochs of two journals say nothing of each other.
+    origin: [u8; 8],
+    /// When the first epoch began of those that did not end well, or this one: nanoseconds since 1970.
     since: u64,
     /// The number of the latest record.
     number: u64,
@@ -153,15 +155,17 @@ impl<F: File> Journal<F> {
             }
         }
         heads.sort_by_key(|(head, _)| head.epoch);
-        let Some((Head { epoch, key, ranges, since }, head)) = heads.pop() else {
+        let Some((Head { epoch, key, ranges, since, origin }, head)) = heads.pop() else {
             if torn || !is_zero(&file, len, stop)? {
                 return Err(Error::Damaged("the journal's head".into()));
             }
             let key = Key::symmetric(Algorithm::Aes256Gcm, &[0; 32])?;
-            let journal = Journal::new(file, Inner::new(secrets, key, 1, 0));
+            let mut inner = Inner::new(secrets, key, 1, 0);
+            random(&mut inner.origin)?;
+            let journal = Journal::new(file, inner);
             return Ok((journal, Found { records: Vec::new(), ranges: Vec::new(), fresh: true }));
         };
-        let inner = Inner { since, ..Inner::new(secrets, key, head, epoch) };
+        let inner = Inner { since, origin, ..Inner::new(secrets, key, head, epoch) };
         let records = read_records(&file, len, &inner.key, stop, crypto)?;
         if missing && records.is_empty() && len > RECORDS {
             // The other head does not authenticate, and both are written before the first record. If this one is the
@@ -208,9 +212,10 @@ impl<F: File> Journal<F> {
         head[16..24].copy_from_slice(&epoch.to_be_bytes());
         head[24..56].copy_from_slice(&salt);
         head[56..60].copy_from_slice(&(ranges.len() as u32).to_be_bytes());
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let now = self.now().as_nanos() as u64;
         let since = if ranges.is_empty() { now } else { inner.since.min(now) };
         head[60..68].copy_from_slice(&since.to_be_bytes());
+        head[68..76].copy_from_slice(&inner.origin);
         let mut text: Vec<u8> = ranges.iter().flat_map(|start| start.to_be_bytes()).collect();
         let tag = seal(&key, HEAD_NONCE, &head, &mut text, crypto)?;
         head.extend(text);
@@ -233,9 +238,43 @@ impl<F: File> Journal<F> {
         Ok(())
     }
 
-    /// When the first epoch began of those that did not end well, or this one: seconds since 1970.
-    pub(crate) fn since(&self) -> u64 {
-        self.inner().since
+    /// The journal's origin, and its epoch.
+    pub(crate) fn age(&self) -> ([u8; 8], u64) {
+        let inner = self.inner();
+        (inner.origin, inner.epoch)
+    }
+
+    /// From now on the journal is this origin's, and no older than this epoch; a new origin's if there is none.
+    pub(crate) fn go_on_as(&self, known: Option<([u8; 8], u64)>) -> Result<(), Error> {
+        let mut inner = self.inner();
+        match known {
+            Some((origin, epoch)) => (inner.origin, inner.epoch) = (origin, inner.epoch.max(epoch)),
+            None => random(&mut inner.origin)?,
+        }
+        Ok(())
+    }
+
+    /// Takes other keys, of which the last seals the next head.
+    pub(crate) fn rekey(&self, secrets: Vec<(u32, Key)>) {
+        self.inner().secrets = secrets;
+    }
+
+    /// When the first epoch began of those that did not end well, or this one: since 1970.
+    pub(crate) fn since(&self) -> Duration {
+        Duration::from_nanos(self.inner().since)
+    }
+
+    /// The time by which files of the journal's storage are made, since 1970.
+    pub(crate) fn now(&self) -> Duration {
+        let own = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.file.as_ref().map_or_else(own, File::now)
+    }
+
+    /// Waits until so much time is over by that clock.
+    pub(crate) fn wait(&self, time: Duration) {
+        if let Some(file) = &self.file {
+            file.wait(time);
+        }
     }
 
     /// Whether the journal's file was made after that: it is a copy then.
@@ -416,6 +455,7 @@ impl Inner {
             key,
             head,
             epoch,
+            origin: [0; 8],
             since: 0,
             number: 0,
             end: RECORDS,

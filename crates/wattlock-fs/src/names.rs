@@ -47,14 +47,23 @@ pub fn check(name: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// A name with something added. Of one that is too long for that, the end gives way.
-pub(crate) fn with_added(name: &[u8], added: &[u8]) -> Vec<u8> {
-    let mut room = NAME_MAX.saturating_sub(added.len()).min(name.len());
-    // Not within a letter.
-    while room > 0 && name.get(room).is_some_and(|byte| byte & 0xc0 == 0x80) {
-        room -= 1;
-    }
-    [&name[..room], added].concat()
+/// Bytes of what another program added to a stored name that are shown at most: enough of the name stays beside them.
+const ADDED_SHOWN: usize = 220;
+
+/// What an entry is shown as that another program named: no key holder wrote `added`, so it stands between brackets, which
+/// a name always ends with. The end of a name that is too long for that gives way.
+pub(crate) fn marked(name: &[u8], added: &[u8], turn: Option<u32>) -> Vec<u8> {
+    let turn = turn.map_or(String::new(), |turn| format!(" ~{turn}"));
+    let mark = [b" [conflict ", cut(added, ADDED_SHOWN), turn.as_bytes(), b"]"].concat();
+    [cut(name, NAME_MAX - mark.len()), &mark].concat()
+}
+
+/// As many bytes as have room. A letter of UTF-8 is not cut.
+fn cut(text: &[u8], most: usize) -> &[u8] {
+    let most = most.min(text.len());
+    let whole = std::str::from_utf8(text).ok();
+    let end = whole.and_then(|text| (0..=most).rev().find(|end| text.is_char_boundary(*end)));
+    &text[..end.unwrap_or(most)]
 }
 
 /// Seals bytes: vector, then ciphertext.

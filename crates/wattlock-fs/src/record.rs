@@ -49,7 +49,8 @@ impl Masters {
 
 /// A folder's key and what goes with it.
 pub(crate) struct Record {
-    id: [u8; 8],
+    /// Of the folder: what is sealed anew keeps it.
+    pub(crate) id: [u8; 8],
     pub(crate) key: Zeroizing<[u8; KEY]>,
 }
 
@@ -170,6 +171,11 @@ fn open_in_place(bytes: &mut [u8], key: &XaesKey, crypto: &mut impl Crypto) -> R
     let short = |_| Error::Damaged("header: its length".into());
     let (nonce, tag) = ((&*nonce).try_into().map_err(short)?, (&*tag).try_into().map_err(short)?);
     key.open(nonce, aad, secret, tag, crypto)
+}
+
+/// Whether bytes have the form of a record. Nothing says that they authenticate.
+pub(crate) fn looks_like(bytes: &[u8]) -> bool {
+    bytes.len() == LEN && bytes.starts_with(MAGIC) && bytes[8] == VERSION
 }
 
 /// Whether a folder has a record, or what has its name.

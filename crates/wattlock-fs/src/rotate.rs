@@ -16,7 +16,7 @@ use wattlock_door::Crypto;
 use crate::Error;
 use crate::format::{HEADER_LEN, Header};
 use crate::record;
-use crate::tree::{Folder, Tree};
+use crate::tree::{Entry, Folder, Stored, Survey, Tree, is_record};
 
 /// What a rotation did.
 #[derive(Debug, Default)]
@@ -78,8 +78,8 @@ pub fn rotate_with<C: Crypto>(
     count(&mut done, "the volume's folder record", tree.rotate_record(&root, crypto));
     let mut left = vec![(root, String::new())];
     'folders: while let Some((folder, path)) = left.pop() {
-        let (listed, foreign) = match tree.list_until(&folder, stop, crypto) {
-            Ok(both) => both,
+        let Survey { listed, foreign, own, .. } = match tree.survey(&folder, stop, crypto) {
+            Ok(survey) => survey,
             Err(Error::Files(wattlock_files::Error::Door(wattlock_door::Error::Interrupted))) => {
                 done.failed.push("interrupted".into());
                 break;
@@ -90,16 +90,16 @@ pub fn rotate_with<C: Crypto>(
                 continue;
             }
         };
-        // What has no name has a header all the same.
+        for (stored, _) in own.iter().filter(|(stored, what)| *what == Stored::OwnCopy && is_record(stored)) {
+            count(&mut done, &path, tree.rotate_copy(&folder, stored, crypto));
+        }
+        // What has no name has a header all the same, unless it is another program's.
         let entries = listed.iter().map(|entry| (entry.entry(), entry.kind, shown(&entry.name), false));
-        let nameless = foreign.iter().filter_map(|stored| {
+        let nameless = foreign.iter().filter(|stored| !tree.is_of_others(&folder, stored));
+        let nameless = nameless.filter_map(|stored| {
             let kind = tree.kind(&folder, stored)?;
-            Some((
-                crate::tree::Entry { stored: stored.clone(), sidecar: None },
-                kind,
-                shown_stored(stored),
-                true,
-            ))
+            let entry = Entry { stored: stored.clone(), sidecar: None };
+            Some((entry, kind, shown_stored(stored), true))
         });
         for (entry, kind, name, name_is_foreign) in entries.chain(nameless) {
             if stop() {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
     AtFlags, Dir, DirEntry, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec,
@@ -58,6 +58,14 @@ pub trait File: Send + Sync + 'static {
     /// When it was made, since 1970, where the storage says that.
     fn born(&self) -> Option<Duration> {
         None
+    }
+    /// The time by which files of its storage are made, since 1970.
+    fn now(&self) -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+    /// Waits until so much time is over by that clock.
+    fn wait(&self, time: Duration) {
+        std::thread::sleep(time);
     }
     /// Its times of access and modification, where it has any.
     fn times(&self) -> io::Result<Option<Timestamps>> {
@@ -111,6 +119,8 @@ pub trait Store: Send + Sync + 'static {
         wanted: &mut dyn FnMut(u64) -> bool,
         found: &mut dyn FnMut(Place, io::Result<Self::File>) -> bool,
     );
+    /// Makes an empty file `wattlock.bad.*` in the volume's folder, which no entry is. Returns its name.
+    fn make_aside(&self) -> io::Result<(String, Self::File)>;
     /// Makes everything written so far durable, names included (`syncfs`).
     fn sync_all(&self) -> io::Result<()>;
 }
@@ -381,6 +391,13 @@ fn open_entry(
 
 impl Store for FolderStore {
     type File = std::fs::File;
+
+    fn make_aside(&self) -> io::Result<(String, std::fs::File)> {
+        let name = crate::beneath::temporary("bad").map_err(io::Error::other)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(&self.root, &*name, flags, Mode::from_raw_mode(0o600))?;
+        Ok((name, file.into()))
+    }
 
     fn journal(&self) -> io::Result<std::fs::File> {
         self.refuse_other_journal()?;

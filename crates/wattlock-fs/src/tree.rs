@@ -10,14 +10,17 @@
 //! name, gets its record, and then its own name. The record is made durable by [`Tree::sync_records`], which comes before
 //! whatever is acknowledged as durable, and before an entry comes into a folder from another one. A record of no bytes is
 //! therefore a folder that nothing in it was acknowledged of, cut off by a crash: it gets a new one. If no crash explains
-//! it, and files are below the folder, it is damage: a folder that looked empty would be believed.
+//! it, and files are below the folder, it is damage: a folder that looked empty would be believed. A copy of the record
+//! that another program made, and that opens, comes before either.
 //!
 //! The caller holds what it must so that calls for one folder's entry do not overlap.
 
 mod changes;
 mod copies;
+mod others;
 mod records;
 mod rights;
+mod second;
 mod stored;
 
 use std::collections::HashMap;
@@ -42,6 +45,8 @@ use crate::record::{self, Masters, Record};
 use crate::volume::{NameMode, Volume};
 use copies::Copies;
 use records::{Unsynced, write_record};
+pub use second::is_record;
+pub(crate) use stored::{NAMELESS, OF_OTHERS};
 pub use stored::{Stored, Survey};
 pub(crate) use stored::{is_ours, may_be_sealed};
 
@@ -77,6 +82,10 @@ pub struct Folder {
     fd: OwnedFd,
     /// None if names are in clear.
     key: Option<Key>,
+    /// The id in the record that has the key; none if no record has it.
+    record: Option<[u8; 8]>,
+    /// Why its own record does not open, if a copy of that has the key.
+    lost: Option<String>,
     /// Device and inode number.
     inode: (u64, u64),
 }
@@ -147,6 +156,19 @@ impl Tree {
         crypto: &mut impl Crypto,
     ) -> Result<(Tree, Folder), Error> {
         Tree::without_record(path, volume, true, crypto)?.opened(crypto)
+    }
+
+    /// Device and inode number of the volume's own folder.
+    pub fn inode(&self) -> (u64, u64) {
+        self.own_inode
+    }
+
+    /// Its own folder, once more.
+    ///
+    /// # Errors
+    /// As [`Tree::open`].
+    pub fn root(&self, crypto: &mut impl Crypto) -> Result<Folder, Error> {
+        self.keyed(self.root.try_clone().map_err(failed_io)?, crypto)
     }
 
     /// The tree, and its own folder with its key.
@@ -278,24 +300,34 @@ impl Tree {
         self.keyed(fd.map_err(|error| Error::io("opening a folder", error))?, crypto)
     }
 
-    /// A folder with the key from its record.
+    /// A folder with the key from its record, or from a copy of it if that does not open.
     fn keyed(&self, fd: OwnedFd, crypto: &mut impl Crypto) -> Result<Folder, Error> {
         let inode = inode(&fd)?;
         if self.mode != NameMode::PerFolder {
-            return Ok(Folder { fd, key: self.names.clone(), inode });
+            return Ok(Folder { fd, key: self.names.clone(), inode, record: None, lost: None });
         }
-        let content = self.granted(&fd, || beneath::content(&fd, record::NAME, record::LEN))?;
-        let content = content.ok_or_else(|| Error::Damaged("folder record: it is missing".into()))?;
+        let content = self.granted(&fd, || beneath::content(&fd, record::NAME, record::LEN));
         // What a crash leaves of a record whose bytes never reached the disk.
-        if content.iter().all(|byte| *byte == 0) {
-            if !self.crashed.load(Ordering::SeqCst) && has_files(&fd, FOLDERS_DEEP) {
-                return Err(Error::Damaged("folder record: it has no bytes".into()));
+        let empty = matches!(&content, Ok(Some(content)) if content.iter().all(|byte| *byte == 0));
+        let opened = content.and_then(|content| match content {
+            None => Err(Error::Damaged("folder record: it is missing".into())),
+            Some(_) if empty => Err(Error::Damaged("folder record: it has no bytes".into())),
+            Some(content) => Record::open(&content, &self.masters(), crypto),
+        });
+        let lost = match opened {
+            Err(Error::Damaged(lost)) => lost,
+            Err(error) if error.errno() == Errno::LOOP.raw_os_error() => {
+                "folder record: a link is in its place".into()
             }
-            return self.mended(fd, inode, crypto);
+            opened => return Folder::with(fd, inode, &opened?, None),
+        };
+        if let Some((copy, _)) = self.good_copy(&fd, crypto)? {
+            return Folder::with(fd, inode, &copy, Some(lost));
         }
-        let record = Record::open(&content, &self.masters(), crypto)?;
-        let key = Some(Key::symmetric(Algorithm::Aes256Siv, &record.key[..])?);
-        Ok(Folder { fd, key, inode })
+        if !empty || !self.crashed.load(Ordering::SeqCst) && has_files(&fd, FOLDERS_DEEP) {
+            return Err(Error::Damaged(lost));
+        }
+        self.mended(fd, inode, crypto)
     }
 
     /// Gives a folder whose record has no bytes a new one, once, even if other threads find it so at the same time.
@@ -304,7 +336,8 @@ impl Tree {
         let there = beneath::content(&fd, record::NAME, record::LEN)?.unwrap_or_default();
         let record = if there.iter().all(|byte| *byte == 0) {
             let record = Record::fresh()?;
-            let bytes = record.seal(&self.masters(), crypto)?;
+            let masters = self.masters();
+            let bytes = record.seal(&masters, crypto)?;
             let had = format!("folder with inode {}: its record had no bytes after a crash", inode.1);
             let replaced = match self.read_only {
                 true => self.may_write(),
@@ -322,8 +355,7 @@ impl Tree {
         } else {
             Record::open(&there, &self.masters(), crypto)?
         };
-        let key = Some(Key::symmetric(Algorithm::Aes256Siv, &record.key[..])?);
-        Ok(Folder { fd, key, inode })
+        Folder::with(fd, inode, &record, None)
     }
 
     /// The type of a stored name; `None` if it is gone.
@@ -343,6 +375,17 @@ impl Tree {
 }
 
 impl Folder {
+    /// With the key of a record.
+    fn with(fd: OwnedFd, inode: (u64, u64), record: &Record, lost: Option<String>) -> Result<Folder, Error> {
+        let key = Some(Key::symmetric(Algorithm::Aes256Siv, &record.key[..])?);
+        Ok(Folder { fd, key, inode, record: Some(record.id), lost })
+    }
+
+    /// Why its own record does not open, if only a copy of that does.
+    pub(crate) fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
+    }
+
     /// Its descriptor; without the right to read, one for paths alone (`O_PATH`).
     pub fn fd(&self) -> &OwnedFd {
         &self.fd

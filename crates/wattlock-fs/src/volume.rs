@@ -5,6 +5,7 @@
 //! passphrase as `age -p` locks one. Each change replaces whole files, never a part of one.
 
 mod folder;
+mod history;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -18,6 +19,7 @@ use zeroize::Zeroizing;
 
 use crate::Error;
 pub use folder::{Access, Folder, Passphrase};
+pub use history::{SUCCESSOR_LEN, is_fingerprint};
 
 /// The sealed file.
 pub const FILE: &str = "wattlock.fs";
@@ -97,6 +99,10 @@ pub struct Volume {
     pub keys: Vec<(u32, Zeroizing<[u8; 32]>)>,
     /// What the keys of names, links and attributes derive from; rotation keeps it.
     pub secret: Zeroizing<[u8; 32]>,
+    /// How often the file was written.
+    pub revision: u64,
+    /// By generation: what proves that the next one was made by a holder of its key; see [`Volume::succeed`].
+    pub successors: Vec<(u32, [u8; SUCCESSOR_LEN])>,
 }
 
 impl fmt::Debug for Volume {
@@ -126,7 +132,8 @@ impl Volume {
         crate::random(&mut key[..])?;
         crate::random(&mut secret[..])?;
         crate::random(&mut id)?;
-        Ok(Volume { id, chunk, names, openers: Vec::new(), keys: vec![(1, key)], secret })
+        let (openers, successors) = (Vec::new(), Vec::new());
+        Ok(Volume { id, chunk, names, openers, keys: vec![(1, key)], secret, revision: 0, successors })
     }
 
     /// The generation of the key that seals new files; 0 if there is none.
@@ -135,7 +142,7 @@ impl Volume {
     }
 
     /// The key of a purpose under a generation's volume key: HKDF-SHA-256's expansion (RFC 5869) with the information
-    /// `wattlock fs 1 ` and the purpose. Purposes are `files` and `journal`.
+    /// `wattlock fs 1 ` and the purpose. Purposes are `files`, `journal` and `succession`.
     ///
     /// # Errors
     /// [`Error::Damaged`] for a generation that the volume does not have; [`Error::Engine`].
@@ -152,7 +159,8 @@ impl Volume {
         expand(&key[..], purpose, to, crypto)
     }
 
-    /// The key of a purpose under the secret that rotation keeps. Purposes are `names`, `links` and `attributes`.
+    /// The key of a purpose under the secret that rotation keeps. Purposes are `names`, `links` and
+    /// `attributes`, and those of [`Volume::fingerprint`] and [`Volume::mark`].
     ///
     /// # Errors
     /// [`Error::Engine`].
@@ -182,8 +190,9 @@ impl Volume {
     /// The content of the file.
     pub fn to_text(&self) -> Zeroizing<String> {
         // One allocation: a string that grows leaves copies of keys behind.
-        let mut text =
-            Zeroizing::new(String::with_capacity(512 + 512 * (self.openers.len() + self.keys.len())));
+        let mut text = Zeroizing::new(String::with_capacity(
+            512 + 512 * (self.openers.len() + self.keys.len() + self.successors.len()),
+        ));
         let line = |text: &mut String, parts: &[&str]| {
             for part in parts {
                 text.push_str(part);
@@ -194,6 +203,9 @@ impl Volume {
         line(&mut text, &["id ", &hex(&self.id)]);
         line(&mut text, &["chunk ", &self.chunk.to_string()]);
         line(&mut text, &["names ", self.names.word()]);
+        if self.revision > 0 {
+            line(&mut text, &["revision ", &self.revision.to_string()]);
+        }
         for opener in &self.openers {
             let locked = if opener.passphrase { "passphrase " } else { "" };
             line(&mut text, &["opener ", &opener.name, " ", locked, &opener.recipient]);
@@ -201,6 +213,9 @@ impl Volume {
         line(&mut text, &["secret ", &hex(&self.secret[..])]);
         for (generation, key) in &self.keys {
             line(&mut text, &["key ", &generation.to_string(), " ", &hex(&key[..])]);
+        }
+        for (generation, sealed) in &self.successors {
+            line(&mut text, &["successor ", &generation.to_string(), " ", &hex(sealed)]);
         }
         text
     }
@@ -220,8 +235,9 @@ impl Volume {
             }
             _ => return Err(Error::BadVolume("line 1".into())),
         }
-        let (mut id, mut chunk, mut names, mut secret) = (None, None, None, None);
+        let (mut id, mut chunk, mut names, mut secret, mut revision) = (None, None, None, None, None);
         let (mut openers, mut keys) = (Vec::<Opener>::new(), Vec::<(u32, Zeroizing<[u8; 32]>)>::new());
+        let mut successors = Vec::<(u32, [u8; SUCCESSOR_LEN])>::new();
         let mut known = HashSet::new();
         for (number, line) in lines {
             let bad = || Error::BadVolume(format!("line {}", number + 1));
@@ -238,13 +254,15 @@ impl Volume {
                     let opener = parse_opener(rest).filter(|opener| known.insert(opener.name.clone()));
                     openers.push(opener.ok_or_else(bad)?);
                 }
-                "key" => {
-                    let (generation, key) = rest.split_once(' ').ok_or_else(bad)?;
-                    let generation: u32 = generation.parse().map_err(|_| bad())?;
-                    if generation == 0 || keys.last().is_some_and(|(before, _)| *before >= generation) {
-                        return Err(bad());
-                    }
-                    keys.push((generation, unhex::<32>(key).ok_or_else(bad)?));
+                "revision" if revision.is_none() => {
+                    let number = rest.parse().ok().filter(|number: &u64| *number > 0);
+                    revision = Some(number.ok_or_else(bad)?);
+                }
+                "key" => keys.push(of_generation(rest, keys.last().map(|(last, _)| *last)).ok_or_else(bad)?),
+                "successor" => {
+                    let last = successors.last().map(|(last, _)| *last);
+                    let (generation, sealed) = of_generation::<SUCCESSOR_LEN>(rest, last).ok_or_else(bad)?;
+                    successors.push((generation, *sealed));
                 }
                 _ => return Err(bad()),
             }
@@ -260,6 +278,8 @@ impl Volume {
             openers,
             keys,
             secret: secret.ok_or_else(|| missing("secret"))?,
+            revision: revision.unwrap_or(0),
+            successors,
         })
     }
 
@@ -353,6 +373,13 @@ fn parse_opener(text: &str) -> Option<Opener> {
     (!recipient.is_empty()).then(|| Opener { name: name.to_owned(), passphrase, recipient })
 }
 
+/// A generation, which is above the one of the line before, and what belongs to it.
+fn of_generation<const LEN: usize>(text: &str, before: Option<u32>) -> Option<(u32, Zeroizing<[u8; LEN]>)> {
+    let (generation, digits) = text.split_once(' ')?;
+    let generation = generation.parse().ok().filter(|generation| before.unwrap_or(0) < *generation)?;
+    Some((generation, unhex(digits)?))
+}
+
 fn is_name(name: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     (1..=64).contains(&name.len()) && name.bytes().all(known) && !name.starts_with('.')
@@ -383,7 +410,7 @@ fn expand(key: &[u8], purpose: &str, to: &mut [u8], crypto: &mut impl Crypto) ->
 }
 
 /// Lower-case hexadecimal digits.
-fn hex(bytes: &[u8]) -> Zeroizing<String> {
+pub fn hex(bytes: &[u8]) -> Zeroizing<String> {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = Zeroizing::new(String::with_capacity(2 * bytes.len()));
     for byte in bytes {
@@ -394,7 +421,7 @@ fn hex(bytes: &[u8]) -> Zeroizing<String> {
 }
 
 /// Exactly `LEN` bytes of lower-case digits.
-fn unhex<const LEN: usize>(digits: &str) -> Option<Zeroizing<[u8; LEN]>> {
+pub fn unhex<const LEN: usize>(digits: &str) -> Option<Zeroizing<[u8; LEN]>> {
     let digits = digits.as_bytes();
     let mut bytes = Zeroizing::new([0; LEN]);
     if digits.len() != 2 * LEN {

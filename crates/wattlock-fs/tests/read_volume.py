@@ -29,6 +29,36 @@ HEADER, RECORD, OVERHEAD, LEVEL_MAX = 96, 128, 40, 52
 SYMBOL = rb"[A-Za-z0-9_-]"
 
 
+def stored_as(sealed):
+    """The stored name of a sealed one."""
+    long = len(sealed) > 16 + 175
+    return b"wattlock.long." + base64url(hashlib.sha256(sealed).digest()) if long else base64url(sealed)
+
+
+def suffix_of_record(stored):
+    """What another program added to the name of a folder record."""
+    found = re.fullmatch(rb"wattlock(?:\.dir(.*)|(.*)\.dir)", stored, re.DOTALL)
+    is_long = re.match(rb"wattlock\.long\.", stored)
+    return (found[1] or found[2] or b"") if found and not is_long else b""
+
+
+def marked(name, suffix):
+    """What is shown for a name that no key holder wrote."""
+    mark = b" [conflict " + cut(suffix.strip(b" \t\n\r\f"), 220) + b"]"
+    return cut(name, 255 - len(mark)) + mark
+
+
+def cut(text, most):
+    """At most so many bytes, of UTF-8 whole letters."""
+    if len(text) <= most:
+        return text
+    try:
+        text.decode()
+        return text[:most].decode(errors="ignore").encode()
+    except UnicodeDecodeError:
+        return text[:most]
+
+
 class Bad(Exception):
     """Something is not what the document says."""
 
@@ -78,8 +108,8 @@ class Volume:
                 generation, key = rest.split(" ")
                 require(int(generation) > max(self.keys, default=0), "key generations ascend")
                 self.keys[int(generation)] = bytes.fromhex(key)
-            else:
-                require(word in ("id", "chunk", "names", "secret") and word not in fields, f"line {word}")
+            elif word != "successor":
+                require(word in ("id", "chunk", "names", "secret", "revision") and word not in fields, f"line {word}")
                 fields[word] = rest
         self.chunk, self.names = int(fields["chunk"]), fields["names"]
         require(self.chunk in (4096, 16384, 65536, 262144), "chunk size")
@@ -106,17 +136,17 @@ class Volume:
             return
         heads = []
         for at in (0, 4096):
-            clear = data[at : at + 68]
-            if len(clear) < 68 or clear[:8] != b"wattlojh":
+            clear = data[at : at + 76]
+            if len(clear) < 76 or clear[:8] != b"wattlojh":
                 continue
-            require(clear[8] == 1, "journal version")
+            require(clear[8] == 2, "journal version")
             generation, epoch, salt, count = struct.unpack(">IQ32sI", clear[12:60])
-            if generation not in self.keys or count > 53:
+            if generation not in self.keys or count > 52:
                 continue
             secret = derive(self.keys[generation], b"journal", 32)
             key = AESGCM(derive(secret, b"journal " + salt, 32))
             try:
-                key.decrypt(bytes(4) + b"\xff" * 8, data[at + 68 : at + 84 + 8 * count], clear)
+                key.decrypt(bytes(4) + b"\xff" * 8, data[at + 76 : at + 92 + 8 * count], clear)
                 heads.append((epoch, key))
             except InvalidTag:
                 continue
@@ -135,34 +165,68 @@ class Volume:
     # Names
 
     def folder_names(self, folder):
-        """What seals the names in a folder; None if they are plain."""
+        """What seals the names in a folder, each with the suffix of its record; None if they are plain."""
         if self.names == "plain":
             return None
         if self.names == "deterministic":
-            return self.all_names
-        with open(os.path.join(folder, b"wattlock.dir"), "rb") as file:
-            return AESSIV(self.open_header(file.read(), b"wlfolder", RECORD))
+            return [(self.all_names, b"")]
+        records = [b"wattlock.dir"] + sorted(filter(suffix_of_record, os.listdir(folder)))[:16]
+        keys, ids = [], []
+        for record in records:
+            try:
+                with open(os.path.join(folder, record), "rb") as file:
+                    data = file.read()
+                siv = AESSIV(self.open_header(data, b"wlfolder", RECORD))
+            except (Bad, InvalidTag, OSError):
+                continue
+            if data[16:24] not in ids:
+                ids.append(data[16:24])
+                keys.append((siv, suffix_of_record(record)))
+        require(keys, "no folder record opens")
+        return keys
 
-    def name(self, folder, siv, stored):
-        """The name of a stored name; None for what is skipped."""
-        if siv is None:
+    def name(self, folder, keys, stored):
+        """The name that a stored name is shown as; None for what is skipped."""
+        if keys is None:
             if stored.startswith(b"wattlock.plain.wattlock."):
                 return stored[len(b"wattlock.plain.") :]
             return None if stored.startswith(b"wattlock.") else stored
-        suffix = b""
-        if stored.startswith(b"wattlock."):
-            entry = re.fullmatch(rb"wattlock\.long\.(" + SYMBOL + rb"{43})", stored)
-            if not entry:
+        if stored.startswith(b"wattlock.") or suffix_of_record(stored):
+            behind = re.fullmatch(rb"wattlock\.long\.(" + SYMBOL + rb"{43})(.*)", stored, re.DOTALL)
+            within = re.fullmatch(rb"wattlock\.long(.*)\.(" + SYMBOL + rb"{43})", stored, re.DOTALL)
+            if not (behind or within) or behind and (behind[2].startswith(b".name") or behind[2].endswith(b".name")):
                 return None
-            with open(os.path.join(folder, stored + b".name"), "rb") as file:
-                sealed = file.read()
-            require(base64url(hashlib.sha256(sealed).digest()) == entry[1], "hash of a long name")
+            part, suffix = behind.groups() if behind else within.groups()[::-1]
+            sealed = self.long_name(folder, part)
         else:
             symbols, suffix = re.fullmatch(rb"(" + SYMBOL + rb"*)(.*)", stored, re.DOTALL).groups()
             sealed = unbase64url(symbols)
-        name = siv.decrypt(sealed, [b"name"]) + suffix
+        name, suffix = self.opened(folder, keys, sealed, suffix)
         require(0 < len(name) <= 255 and not {0, 47} & set(name) and name not in (b".", b".."), "a name")
-        return name
+        return marked(name, suffix) if suffix else name
+
+    def long_name(self, folder, part):
+        """The sealed name beside a long entry, or in a copy of that file."""
+        entry = b"wattlock.long." + part
+        beside = [one for one in os.listdir(folder) if one.startswith(entry) and b".name" in one]
+        for one in sorted(beside, key=lambda one: (one != entry + b".name", one))[:17]:
+            with open(os.path.join(folder, one), "rb") as file:
+                sealed = file.read(272)
+            if base64url(hashlib.sha256(sealed).digest()) == part:
+                return sealed
+        raise Bad("hash of a long name")
+
+    def opened(self, folder, keys, sealed, suffix):
+        """A name, and the suffix that it is marked with: an earlier record's entry may have the name."""
+        for at, (siv, of_record) in enumerate(keys):
+            try:
+                name = siv.decrypt(sealed, [b"name"])
+            except InvalidTag:
+                continue
+            earlier = (other.encrypt(name, [b"name"]) for other, _ in keys[:at])
+            taken = any(os.path.lexists(os.path.join(folder, stored_as(one))) for one in earlier)
+            return name, suffix or (of_record if taken else b"")
+        raise Bad("a name")
 
     def target(self, stored):
         data = unbase64url(stored)

@@ -11,9 +11,32 @@ use wattlock_fs::Error;
 use wattlock_fs::content::Creating;
 use wattlock_fs::store::Place;
 use wattlock_fs::tree::{Entry, Listed};
+use wattlock_fs::volume::SUCCESSOR_LEN;
+use zeroize::Zeroizing;
 
 /// A result of the layer behind.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// What a request for another volume is answered with.
+pub const OTHER_VOLUME: &str = "another volume is mounted there";
+
+/// Which volume is meant.
+pub struct Which {
+    /// The volume's id.
+    pub id: [u8; 16],
+    /// Device and inode number of its folder.
+    pub folder: (u64, u64),
+}
+
+/// A volume's next key, and what proves that it is.
+pub struct Next {
+    /// The key's generation.
+    pub generation: u32,
+    /// The key.
+    pub key: Zeroizing<[u8; 32]>,
+    /// As [`wattlock_fs::volume::Volume::successors`].
+    pub successors: Vec<(u32, [u8; SUCCESSOR_LEN])>,
+}
 
 /// Names and contents in a backing folder. Shared by threads; each thread brings its own [`Backing::Thread`].
 pub trait Backing: Send + Sync + 'static {
@@ -60,7 +83,7 @@ pub trait Backing: Send + Sync + 'static {
         thread: &mut Self::Thread,
     ) -> Result<Option<Vec<u8>>>;
 
-    /// The entries of a folder whose names open, and the stored names of those that do not.
+    /// The entries of a folder whose names open, and the stored names of those that do not and are damaged.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -155,11 +178,62 @@ pub trait Backing: Send + Sync + 'static {
         flags: RenameFlags,
     ) -> Result<()>;
 
+    /// Whether [`Backing::moved`] is to be called.
+    fn follows_moves(&self) -> bool {
+        false
+    }
+
+    /// A file, or a folder, has another name, or one more: paths below the backing folder.
+    fn moved(&self, _inode: (u64, u64), _is_folder: bool, _from: &OsStr, _to: &OsStr) {}
+
     /// Removes an entry; an empty folder with `folder_itself`.
     ///
     /// # Errors
     /// [`Error::Io`].
     fn remove(&self, folder: &Self::Folder, entry: &Entry, folder_itself: bool) -> Result<()>;
+
+    /// Comes before a content is written that was opened by this name: one that the storage may have made of another file
+    /// gets a key of its own.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    fn own(
+        &self,
+        _content: &Self::Content,
+        _folder: &Self::Folder,
+        _entry: &Entry,
+        _thread: &mut Self::Thread,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether [`Backing::own`] was called.
+    fn is_own(&self, _content: &Self::Content) -> bool {
+        true
+    }
+
+    /// Whether [`Backing::rotate`] can be called.
+    ///
+    /// # Errors
+    /// Why not, in one line.
+    fn may_rotate(&self, _which: &Which) -> std::result::Result<(), String> {
+        Err("nothing is sealed there".to_owned())
+    }
+
+    /// Seals everything under the volume's next key and forgets the older ones. Returns how many headers and records have
+    /// it.
+    ///
+    /// # Errors
+    /// Why older keys are still needed, in one line.
+    fn rotate(
+        &self,
+        _which: &Which,
+        _next: &Next,
+        _stop: &dyn Fn() -> bool,
+        _thread: &mut Self::Thread,
+    ) -> std::result::Result<u64, String> {
+        Err("nothing is sealed there".to_owned())
+    }
 
     /// The content of an inode that is open or that is kept without an opener: what the journal has of a file stays as
     /// long as this lives, although its last name goes.
@@ -369,6 +443,14 @@ pub trait Backing: Send + Sync + 'static {
     /// # Errors
     /// [`Error::Io`].
     fn checkpoint(&self, thread: &mut Self::Thread) -> Result<()>;
+
+    /// The last checkpoint of a mount that ends well.
+    ///
+    /// # Errors
+    /// As [`Backing::checkpoint`].
+    fn end(&self, thread: &mut Self::Thread) -> Result<()> {
+        self.checkpoint(thread)
+    }
 
     /// Lines about engines and policy for the reader of the mount's state.
     fn engines(&self) -> Vec<String>;

@@ -8,17 +8,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::sockopt::socket_peercred;
+use wattlock_fs::volume::{hex, unhex};
+use zeroize::Zeroizing;
 
-use crate::backing::Backing;
+use crate::backing::{Backing, Next, Which};
 use crate::door::Inner;
 
 /// Longest request.
-const LONGEST: u64 = 64 << 10;
+const LONGEST: usize = 64 << 10;
 
 /// A peer that says nothing for this long is left.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -89,13 +92,34 @@ pub fn is_served(mountpoint: &Path) -> bool {
 /// # Errors
 /// Nobody answers there.
 pub fn ask(mountpoint: &Path, request: &str) -> io::Result<Result<Vec<String>, String>> {
+    ask_until(mountpoint, request, PATIENCE, &|| true)
+}
+
+/// As [`ask`], of a request that takes its time: until `stop` says so.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_until(
+    mountpoint: &Path,
+    request: &str,
+    patience: Duration,
+    stop: &dyn Fn() -> bool,
+) -> io::Result<Answer> {
     let mut stream = UnixStream::connect(path(mountpoint)?)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(request.as_bytes())?;
     stream.write_all(b"\n")?;
-    let mut lines = BufReader::new(stream).lines();
-    let first = lines.next().ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))??;
+    let (mut reader, mut first) = (BufReader::new(stream), String::new());
+    loop {
+        match reader.read_line(&mut first) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && !stop() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let (first, lines) = (first.trim_end_matches('\n'), reader.lines());
     if let Some(refusal) = first.strip_prefix("error ") {
         return Ok(Err(refusal.to_owned()));
     }
@@ -145,7 +169,7 @@ pub(crate) fn listen<B: Backing>(mountpoint: &Path, source: &str, inner: &Arc<In
                 }
                 let about = || about(&mountpoint, &source, since, &inner);
                 // A peer that is gone needs no answer.
-                let _ = answer(&stream, about, &inner);
+                let _ = answer(stream, about, &inner);
             }
         })?;
         Ok((path, own))
@@ -153,15 +177,29 @@ pub(crate) fn listen<B: Backing>(mountpoint: &Path, source: &str, inner: &Arc<In
     Listening(started.ok())
 }
 
+/// A peer's line. No buffer keeps a part of it.
+fn line_of(mut stream: &UnixStream) -> io::Result<Zeroizing<String>> {
+    let mut line = Zeroizing::new(Vec::with_capacity(LONGEST));
+    let mut byte = [0];
+    while line.len() < LONGEST && stream.read(&mut byte)? == 1 && byte[0] != b'\n' {
+        line.push(byte[0]);
+    }
+    let text = std::str::from_utf8(&line).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    Ok(Zeroizing::new(text.to_owned()))
+}
+
+/// What a request is answered with: lines, or why it is refused.
+type Answer = Result<Vec<String>, String>;
+
 fn answer<B: Backing>(
-    stream: &UnixStream,
+    mut stream: UnixStream,
     about: impl FnOnce() -> Vec<String>,
-    inner: &Inner<B>,
+    inner: &Arc<Inner<B>>,
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut request = String::new();
-    BufReader::new(stream.take(LONGEST)).read_line(&mut request)?;
+    // It may have a key.
+    let request = line_of(&stream)?;
     let mut words = request.split_whitespace();
     let answer = match words.next() {
         Some("status") => Ok(about()),
@@ -169,15 +207,70 @@ fn answer<B: Backing>(
             let settings: Vec<String> = words.map(str::to_owned).collect();
             inner.backing.set(&settings).map(|()| Vec::new())
         }
+        Some("may-rotate") => match which(&mut words) {
+            Some(which) => inner.backing.may_rotate(&which).map(|()| Vec::new()),
+            None => Err("which volume?".to_owned()),
+        },
+        // Takes as long as there are files: others are answered meanwhile.
+        Some("rotate") => {
+            let (inner, request) = (inner.clone(), request.clone());
+            let work = move || {
+                let _ = write_answer(&mut stream, rotate(&inner, &request));
+            };
+            return std::thread::Builder::new().name("wattlock-rotate".to_owned()).spawn(work).map(drop);
+        }
         _ => Err("unknown request".to_owned()),
     };
+    write_answer(&mut stream, answer)
+}
+
+/// The words of a request that say which volume it is about.
+pub fn words_of(which: &Which) -> String {
+    format!("{} {} {}", *hex(&which.id), which.folder.0, which.folder.1)
+}
+
+fn which<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Which> {
+    let id = *unhex(words.next()?)?;
+    Some(Which { id, folder: (words.next()?.parse().ok()?, words.next()?.parse().ok()?) })
+}
+
+/// The words of a request with a key.
+pub fn words_with(next: &Next) -> Zeroizing<String> {
+    let mut words = Zeroizing::new(format!("{} {}", next.generation, *hex(&next.key[..])));
+    for (before, sealed) in &next.successors {
+        words.push_str(&format!(" {before}:{}", *hex(sealed)));
+    }
+    words
+}
+
+fn next<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Next> {
+    let generation = words.next()?.parse().ok()?;
+    let key = unhex(words.next()?)?;
+    let successor = |word: &str| {
+        let (before, sealed) = word.split_once(':')?;
+        Some((before.parse().ok()?, *unhex(sealed)?))
+    };
+    Some(Next { generation, key, successors: words.map(successor).collect::<Option<_>>()? })
+}
+
+/// Carries out `rotate` with a volume and its next key.
+fn rotate<B: Backing>(inner: &Inner<B>, request: &str) -> Answer {
+    let mut words = request.split_whitespace().skip(1);
+    let (Some(which), Some(next)) = (which(&mut words), next(&mut words)) else {
+        return Err("no volume, or no key".to_owned());
+    };
+    let stop = || inner.ended.load(Ordering::SeqCst);
+    let done = inner.on_thread(|thread, _| inner.backing.rotate(&which, &next, &stop, thread));
+    done.map(|sealed| vec![sealed.to_string()])
+}
+
+fn write_answer(stream: &mut UnixStream, answer: Answer) -> io::Result<()> {
     let text = match answer {
         Ok(lines) => {
             std::iter::once("ok").chain(lines.iter().map(String::as_str)).collect::<Vec<_>>().join("\n")
         }
         Err(refusal) => format!("error {}", refusal.replace('\n', " ")),
     };
-    let mut stream = stream;
     stream.write_all(text.as_bytes())?;
     stream.write_all(b"\n")
 }

@@ -118,6 +118,8 @@ pub(crate) struct Inner<B: Backing> {
     /// waits for this.
     pub pages: Queue,
     pub notifier: OnceLock<fuser::Notifier>,
+    /// The mount has ended.
+    pub ended: AtomicBool,
 }
 
 /// Work for later.
@@ -212,6 +214,7 @@ impl<B: Backing> Door<B> {
             later: Queue::default(),
             pages: Queue::default(),
             notifier: OnceLock::new(),
+            ended: AtomicBool::new(false),
         };
         Ok(Door { inner: Arc::new(inner) })
     }

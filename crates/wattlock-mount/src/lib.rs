@@ -25,8 +25,8 @@ pub mod storage;
 mod table;
 mod unsynced;
 
-pub use backing::{Backing, Result};
+pub use backing::{Backing, Next, OTHER_VOLUME, Result, Which};
 pub use counters::{Counters, Op};
 pub use door::{Behaviour, Descriptors, Door};
 pub use mount::{Error, Options, check, is_busy, is_option, mount, unmount, unmount_patiently};
-pub use sealed::{Engines, Sealed, SealedContent};
+pub use sealed::{Engines, Note, Sealed, SealedContent};

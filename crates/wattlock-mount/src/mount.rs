@@ -213,13 +213,14 @@ pub fn mount<B: Backing>(
         let _ = unmount(&mountpoint, true);
     }
     ended.store(true, Ordering::SeqCst);
+    inner.ended.store(true, Ordering::SeqCst);
     inner.later.end();
     inner.pages.end();
     let _ = keeper.join();
     if let Some(mender) = mender {
         let _ = mender.join();
     }
-    let last = inner.on_thread(|thread, _| inner.backing.checkpoint(thread));
+    let last = inner.on_thread(|thread, _| inner.backing.end(thread));
     // The door goes first, and with it the volume's lock: a program that waits for the socket to go may mount again.
     drop(inner);
     drop(control);

@@ -370,25 +370,38 @@ impl<B: Backing> Inner<B> {
 
     /// A file's content, with one more opener.
     pub fn open(&self, number: u64, write: bool, thread: &mut B::Thread) -> Result<Arc<Opened<B::Content>>> {
+        let how = if write { How::ToWrite } else { How::ToRead };
+        self.open_as(number, how, thread)
+    }
+
+    fn open_as(&self, number: u64, how: How, thread: &mut B::Thread) -> Result<Arc<Opened<B::Content>>> {
         self.settled(|| {
             if let Some(opened) = self.table.reopen(number) {
-                if opened.writable || !write {
+                let own = how != How::ToWrite || self.backing.is_own(&opened.content);
+                if how == How::ToRead || opened.writable && own {
                     return Ok(opened);
                 }
                 self.table.closed(number);
             }
-            self.open_now(number, (write, false), thread)
+            self.open_now(number, how, thread)
         })
     }
 
     /// As [`Inner::open`], to be written, and empties the file. One whose header does not open, of which nothing can be
     /// kept, begins anew.
     pub fn open_empty(&self, number: u64, thread: &mut B::Thread) -> Result<Arc<Opened<B::Content>>> {
-        let opened = match self.open(number, true, thread) {
-            Err(Error::Damaged(_)) => self.settled(|| self.open_now(number, (true, true), thread)),
+        let opened = match self.open_as(number, How::ToEmpty, thread) {
+            Err(Error::Damaged(_)) => self.settled(|| self.open_now(number, How::Anew, thread)),
             opened => opened,
         }?;
-        if let Err(error) = self.backing.set_len(&opened.content, 0, thread) {
+        let emptied = self.backing.set_len(&opened.content, 0, thread).and_then(|()| {
+            // An empty one has little to be sealed anew.
+            match self.backing.is_own(&opened.content) {
+                true => Ok(()),
+                false => self.open_as(number, How::ToWrite, thread).map(|_| self.table.closed(number)),
+            }
+        });
+        if let Err(error) = emptied {
             self.table.closed(number);
             return Err(error);
         }
@@ -396,12 +409,8 @@ impl<B: Backing> Inner<B> {
         Ok(opened)
     }
 
-    fn open_now(
-        &self,
-        number: u64,
-        (write, anew): (bool, bool),
-        thread: &mut B::Thread,
-    ) -> Result<Arc<Opened<B::Content>>> {
+    fn open_now(&self, number: u64, how: How, thread: &mut B::Thread) -> Result<Arc<Opened<B::Content>>> {
+        let write = how != How::ToRead;
         let (spot, stat) = self.spot_now(number, thread)?;
         if type_of(&stat) != FileType::RegularFile {
             return Err(errno(Errno::INVAL));
@@ -431,13 +440,16 @@ impl<B: Backing> Inner<B> {
         let stat = rustix::fs::fstat(&file).map_err(errno)?;
         self.is(number, &stat)?;
         let place = place(&stat, path);
-        let content = match anew {
-            true => {
+        let content = match how {
+            How::Anew => {
                 let _creating = self.backing.before_create(thread)?;
                 self.backing.begin_content(file, place, thread)?
             }
-            false => self.backing.open_content(file, place, thread)?,
+            _ => self.backing.open_content(file, place, thread)?,
         };
+        if let (How::ToWrite, Spot::Named(dir, entry)) = (how, &spot) {
+            self.backing.own(&content, &dir.folder, entry, thread)?;
+        }
         let opened = Arc::new(Opened { content, writable });
         Ok(self.table.opened(number, opened, false))
     }
@@ -519,6 +531,17 @@ fn place(stat: &Stat, path: OsString) -> Place {
 /// Supplementary groups decide whether a new file may have the set-group bit.
 pub(crate) fn groups_for(mode: Mode) -> Groups {
     if mode.contains(Mode::SGID) { Groups::Needed } else { Groups::Perhaps }
+}
+
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    ToRead,
+    ToWrite,
+    /// To be emptied first.
+    ToEmpty,
+    /// Nothing of it opens, and nothing is kept.
+    Anew,
 }
 
 /// A path through a descriptor.

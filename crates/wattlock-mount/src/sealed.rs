@@ -1,12 +1,14 @@
 //! An encrypted volume behind the door.
 
+mod rotating;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use rustix::io::Errno;
@@ -15,14 +17,14 @@ use wattlock::{Dispatcher, Runtime};
 use wattlock_core::Kind;
 use wattlock_core::recent::Mark;
 use wattlock_fs::Error;
-use wattlock_fs::content::{Content, Contents, Creating};
+use wattlock_fs::content::{Age, Content, Contents, Creating, Judge};
 use wattlock_fs::names::target_len;
 use wattlock_fs::store::{FolderStore, Place};
 use wattlock_fs::tree::{Entry, Folder, Listed, Tree};
 use wattlock_fs::volume::Volume;
 
 use crate::attributes;
-use crate::backing::{Backing, Result};
+use crate::backing::{Backing, Next, Result, Which};
 use crate::counters::by_size;
 use wattlock_core::sync::lock;
 
@@ -38,6 +40,9 @@ pub trait Engines: Send + Sync + 'static {
     fn describe(&self, runtime: &Runtime) -> Vec<String>;
 }
 
+/// Is told how old a journal is.
+pub type Note = Box<dyn Fn(&Age) + Send + Sync>;
+
 /// An encrypted volume, opened.
 pub struct Sealed {
     tree: Tree,
@@ -47,19 +52,33 @@ pub struct Sealed {
     runtime: Runtime,
     done: Done,
     longest: u64,
+    /// The volume's id.
+    id: [u8; 16],
+    /// The volume, with the keys that are in force; held while it is rotated.
+    volume: Mutex<Volume>,
+    shared: AtomicBool,
+    note: OnceLock<Note>,
 }
 
-/// The inode of a regular file that a name means now.
-fn file_at((folder, entry): (&Folder, &Entry)) -> Option<(u64, u64)> {
+/// The inode of a regular file that a name means now, and how many names it has.
+fn file_at((folder, entry): (&Folder, &Entry)) -> Option<((u64, u64), u64)> {
     let stat = rustix::fs::statat(folder.fd(), &*entry.stored, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    file.then_some((stat.st_dev, stat.st_ino))
+    file.then_some(((stat.st_dev, stat.st_ino), stat.st_nlink))
 }
 
 /// A file's content, and when it was written to.
 pub struct SealedContent {
     content: Arc<Content<FolderStore>>,
     writes: Mark,
+    /// No storage has made it of another file.
+    own: AtomicBool,
+}
+
+impl SealedContent {
+    fn new(content: Arc<Content<FolderStore>>) -> SealedContent {
+        SealedContent { content, writes: Mark::default(), own: AtomicBool::new(false) }
+    }
 }
 
 impl Sealed {
@@ -74,16 +93,13 @@ impl Sealed {
         volume: &Volume,
         (runtime, engines): (Runtime, Box<dyn Engines>),
         read_only: bool,
-        stop: &dyn Fn() -> bool,
+        (stop, judge): (&dyn Fn() -> bool, Judge<'_>),
     ) -> Result<(Sealed, Vec<String>)> {
         let mut dispatcher = runtime.dispatcher();
         let store =
             FolderStore::open(path).map_err(|error| Error::io("opening the volume's folder", error))?;
         // First: it takes the lock.
-        let started = match read_only {
-            true => Contents::start_to_read(store, volume, stop, &mut dispatcher),
-            false => Contents::start_until(store, volume, stop, &mut dispatcher),
-        };
+        let started = Contents::start_judged(store, volume, read_only, (stop, judge), &mut dispatcher);
         let (contents, recovered) = started.map_err(|error| match error.errno() {
             errno if errno == Errno::WOULDBLOCK.raw_os_error() => Error::InUse,
             _ => error,
@@ -97,7 +113,10 @@ impl Sealed {
         // What a file may grow to is found by growing one; nothing grows where nothing is written.
         let longest = if read_only { i64::MAX as u64 } else { longest_file(path) };
         let longest = contents.len_of((0, 0), longest);
-        let sealed = Sealed { tree, root, contents, engines, runtime, done, longest };
+        let (id, volume, note) = (volume.id, Mutex::new(volume.clone()), OnceLock::new());
+        let shared = AtomicBool::new(false);
+        let sealed =
+            Sealed { tree, root, contents, engines, runtime, done, longest, id, volume, shared, note };
         Ok((sealed, recovered.lines))
     }
 
@@ -132,12 +151,38 @@ impl Sealed {
         }
     }
 
+    /// How old the journal is now.
+    pub fn age(&self) -> Age {
+        self.contents.age()
+    }
+
+    /// Has somebody told how old the journal is whenever it was brought into place, before its lock is given back.
+    pub fn tell(&self, note: Note) {
+        _ = self.note.set(note);
+    }
+
+    fn told(&self) {
+        if let Some(note) = self.note.get() {
+            note(&self.contents.age());
+        }
+    }
+
+    /// A file had so many names, and has one less.
+    fn name_gone(&self, file: Option<((u64, u64), u64)>) {
+        match file {
+            Some((inode, 1)) => self.contents.removed_wholly(inode),
+            Some((inode, _)) => self.contents.removed(inode),
+            None => {}
+        }
+    }
+
     /// Does something that gives entries other names: a thread that looks for what a crash left torn hears of it.
     fn while_moving<T>(&self, entries: &[(&Folder, &Entry)], work: impl FnOnce() -> T) -> T {
-        if !self.contents.may_be_torn() {
+        if !self.contents.counts_moves() {
             return work();
         }
-        let inodes: Vec<_> = entries.iter().copied().map(file_at).collect();
+        let inode = |entry| file_at(entry).map(|(inode, _)| inode);
+        let inodes: Vec<_> = entries.iter().copied().map(inode).collect();
         self.contents.while_moving(&inodes, work)
     }
 }
@@ -225,7 +270,10 @@ impl Backing for Sealed {
     }
 
     fn list(&self, folder: &Folder, thread: &mut Dispatcher) -> Result<(Vec<Listed>, Vec<OsString>)> {
-        self.tree.list(folder, thread)
+        let (listed, mut foreign) = self.tree.list(folder, thread)?;
+        // Files of other programs are no damage.
+        foreign.retain(|stored| !self.tree.is_of_others(folder, stored));
+        Ok((listed, foreign))
     }
 
     fn entered(&self, folder: &Folder, work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
@@ -286,19 +334,59 @@ impl Backing for Sealed {
         // Known by its name only until then.
         let replaced = if flags.contains(RenameFlags::EXCHANGE) { None } else { file_at(to) };
         self.while_moving(moved, || self.tree.rename(from, to, flags))?;
-        replaced.into_iter().for_each(|inode| self.contents.removed(inode));
+        self.name_gone(replaced);
         Ok(())
     }
 
+    fn own(
+        &self,
+        file: &SealedContent,
+        folder: &Folder,
+        entry: &Entry,
+        thread: &mut Dispatcher,
+    ) -> Result<()> {
+        if entry.sidecar.is_none() && self.tree.may_be_copy(folder, &entry.stored, thread)? {
+            file.content.own_copy(entry.stored.as_bytes(), thread)?;
+        }
+        file.own.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn is_own(&self, file: &SealedContent) -> bool {
+        file.own.load(Ordering::Relaxed)
+    }
+
+    fn may_rotate(&self, which: &Which) -> std::result::Result<(), String> {
+        self.may_be_rotated(which)
+    }
+
+    fn rotate(
+        &self,
+        which: &Which,
+        next: &Next,
+        stop: &dyn Fn() -> bool,
+        thread: &mut Dispatcher,
+    ) -> std::result::Result<u64, String> {
+        self.rotate_to(which, next, stop, thread)
+    }
+
+    fn follows_moves(&self) -> bool {
+        self.contents.follows_moves()
+    }
+
+    fn moved(&self, inode: (u64, u64), is_folder: bool, from: &OsStr, to: &OsStr) {
+        self.contents.moved(inode, is_folder, from.as_bytes(), to.as_bytes());
+    }
+
     fn kept(&self, inode: (u64, u64)) -> Option<SealedContent> {
-        self.contents.known(inode).map(|content| SealedContent { content, writes: Mark::default() })
+        self.contents.known(inode).map(SealedContent::new)
     }
 
     fn remove(&self, folder: &Folder, entry: &Entry, folder_itself: bool) -> Result<()> {
         self.is_writable()?;
         let removed = if folder_itself { None } else { file_at((folder, entry)) };
         self.tree.remove(folder, entry, folder_itself)?;
-        removed.into_iter().for_each(|inode| self.contents.removed(inode));
+        self.name_gone(removed);
         Ok(())
     }
 
@@ -359,16 +447,20 @@ impl Backing for Sealed {
     }
 
     fn create_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {
-        Ok(SealedContent { content: self.contents.create(file, place, thread)?, writes: Mark::default() })
+        // Its key was made just now.
+        let content = SealedContent::new(self.contents.create(file, place, thread)?);
+        content.own.store(true, Ordering::Relaxed);
+        Ok(content)
     }
 
     fn begin_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {
         let content = self.contents.begin_anew(file, place, thread)?;
-        Ok(SealedContent { content, writes: Mark::default() })
+        Ok(SealedContent::new(content))
     }
 
     fn set_shared(&self, shared: bool) {
         self.tree.set_shared(shared);
+        self.shared.store(shared, Ordering::SeqCst);
     }
 
     fn copy(&self, folder: &Folder, name: &OsStr, thread: &mut Dispatcher) -> Result<Option<Entry>> {
@@ -376,7 +468,8 @@ impl Backing for Sealed {
     }
 
     fn open_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {
-        Ok(SealedContent { content: self.contents.open(file, place, thread)?, writes: Mark::default() })
+        let content = self.contents.open(file, place, thread)?;
+        Ok(SealedContent::new(content))
     }
 
     fn file(&self, file: &SealedContent) -> Arc<File> {
@@ -469,7 +562,19 @@ impl Backing for Sealed {
             return Ok(());
         }
         self.tree.sync_records()?;
-        self.contents.checkpoint(thread)
+        self.contents.checkpoint(thread)?;
+        self.told();
+        Ok(())
+    }
+
+    fn end(&self, thread: &mut Dispatcher) -> Result<()> {
+        if self.contents.is_read_only() {
+            return Ok(());
+        }
+        self.tree.sync_records()?;
+        self.contents.end(thread)?;
+        self.told();
+        Ok(())
     }
 
     fn engines(&self) -> Vec<String> {

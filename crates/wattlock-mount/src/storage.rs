@@ -15,6 +15,7 @@ use wattlock::profile::{Storage, Written};
 use wattlock::{Dispatcher, Runtime};
 use wattlock_core::{Kind, Nanos};
 use wattlock_fs::Error;
+use wattlock_fs::content::Age;
 use wattlock_fs::store::Place;
 use wattlock_fs::volume::{NameMode, Volume};
 
@@ -231,7 +232,13 @@ impl<'a> Bench<'a> {
     ) -> Result<Bench<'a>, Unmeasured> {
         let at = runtime.engines().iter().position(|engine| engine.description().name == device);
         let volume = Volume::generate(CHUNK, NameMode::Plain)?;
-        let (sealed, _) = Sealed::open(folder, &volume, (runtime.clone(), Box::new(Nobody)), false, stop)?;
+        let (sealed, _) = Sealed::open(
+            folder,
+            &volume,
+            (runtime.clone(), Box::new(Nobody)),
+            false,
+            (stop, &mut Age::go_on),
+        )?;
         let mut bench = Bench { sealed, runtime, device: at.unwrap_or_default(), writers: Vec::new() };
         bench.take(DEVICE);
         for number in 0..usize::from(writers.unwrap_or(1)) {

@@ -56,7 +56,7 @@ class Desk:
         self.telemetry = folder / "telemetry"
         # Libraries that a planted fault puts in front of programs are not for the programs that help.
         self.env = {**os.environ, "WATTLOCK_PROFILE": str(folder / "profile.json"),
-                    "WATTLOCK_TELEMETRY_DIR": str(self.telemetry)}
+                    "WATTLOCK_TELEMETRY_DIR": str(self.telemetry), "WATTLOCK_STATE_DIR": str(folder / "state")}
         self.good("keygen", "-o", folder / "key.txt")
         self.key = folder / "key.txt"
         self.recipient = re.search(r"# public key: (\S+)", self.key.read_text())[1]

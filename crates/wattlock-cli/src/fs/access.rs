@@ -16,11 +16,12 @@ use wattlock_door::one_line;
 use wattlock_files::Error as FilesError;
 use wattlock_files::keys::{self, LOCKED_WORK_FACTOR_LIMIT, WORK_FACTOR_LIMIT};
 use wattlock_fs::Error;
-use wattlock_fs::volume::{Access, FIRST_PASSPHRASE, Folder, Passphrase, Volume};
+use wattlock_fs::volume::{self, Access, FIRST_PASSPHRASE, Folder, Passphrase, Volume};
 use wattlock_shell::INTERRUPTED;
 use zeroize::Zeroizing;
 
 use super::Work;
+use super::known::{Book, Known, Said, Use};
 use crate::ask::{self, Terminal};
 use crate::files::{first_line, is_dash, read_identity_file, read_key_file, within};
 
@@ -43,14 +44,35 @@ pub struct Keys {
     #[arg(long, value_name = "N", default_value_t = LOCKED_WORK_FACTOR_LIMIT)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(WORK_FACTOR_LIMIT)))]
     work_factor_limit: u8,
+    /// Open only the volume of this fingerprint, which `fs init` and `fs key list` print
+    #[arg(long, value_name = "FINGERPRINT", value_parser = fingerprint)]
+    expect: Option<String>,
+    /// Open and remember the volume although it is another one, or an older one, than this machine knows: after it was made
+    /// anew or restored from a backup
+    #[arg(long)]
+    accept_changed: bool,
     #[arg(skip)]
-    known: Known,
+    read: Once,
+}
+
+/// A fingerprint as it is printed, or in capitals.
+pub fn fingerprint(text: &str) -> Result<String, String> {
+    let text = text.to_ascii_lowercase();
+    let is_one = volume::is_fingerprint(&text);
+    is_one.then_some(text).ok_or_else(|| "not a fingerprint, as `wattlock fs key list` prints it".into())
+}
+
+/// What was opened.
+pub struct Opened {
+    pub folder: Folder,
+    pub volume: Volume,
+    pub known: Known,
 }
 
 /// What was read and typed already: a command that reads the volume twice asks once, and what comes through a pipe comes
 /// once.
 #[derive(Clone, Default)]
-struct Known(Arc<Mutex<Secrets>>);
+struct Once(Arc<Mutex<Secrets>>);
 
 #[derive(Default)]
 struct Secrets {
@@ -58,13 +80,13 @@ struct Secrets {
     passphrase: Option<SecretString>,
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for Once {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Known")
+        f.write_str("Once")
     }
 }
 
-impl Known {
+impl Once {
     fn identity(&self, path: &Path, terminal: &Terminal) -> Result<Zeroizing<Vec<u8>>> {
         let mut secrets = lock(&self.0);
         if let Some(content) = secrets.identities.get(path) {
@@ -96,8 +118,10 @@ impl Keys {
         passphrase_file: Option<&str>,
         key: Option<&str>,
         work_factor_limit: Option<u8>,
+        expect: Option<&str>,
     ) -> Keys {
         let mut keys = self.clone();
+        keys.expect = expect.map(str::to_owned).or(keys.expect);
         keys.work_factor_limit = work_factor_limit.unwrap_or(keys.work_factor_limit);
         keys.identities.extend(identities.iter().map(PathBuf::from));
         keys.passphrase_file = passphrase_file.map(PathBuf::from).or(keys.passphrase_file);
@@ -105,15 +129,29 @@ impl Keys {
         keys
     }
 
-    /// Opens the volume's folder and the volume.
-    pub fn open(&self, path: &Path, runtime: &Runtime) -> Result<(Folder, Volume)> {
+    /// Opens the volume's folder and the volume, for what is to be done with it.
+    pub fn open(&self, path: &Path, usage: Use, runtime: &Runtime) -> Result<Opened> {
         let folder = Folder::open(path)?;
-        let volume = self.read(path, &folder, runtime)?;
-        Ok((folder, volume))
+        let (volume, known) = self.read(path, &folder, usage, runtime)?;
+        Ok(Opened { folder, volume, known })
     }
 
-    /// Opens the volume in a folder that is open.
-    pub fn read(&self, path: &Path, folder: &Folder, runtime: &Runtime) -> Result<Volume> {
+    /// Opens the volume in a folder that is open, and compares it with what is known of it.
+    pub fn read(
+        &self,
+        path: &Path,
+        folder: &Folder,
+        usage: Use,
+        runtime: &Runtime,
+    ) -> Result<(Volume, Known)> {
+        let book = Book::load();
+        let volume = self.unseal(path, folder, runtime)?;
+        let said = Said { expect: self.expect.clone(), accept: self.accept_changed };
+        let known = book.meet(path, &volume, usage, &said, &mut runtime.dispatcher())?;
+        Ok((volume, known))
+    }
+
+    fn unseal(&self, path: &Path, folder: &Folder, runtime: &Runtime) -> Result<Volume> {
         if !folder.has_volume()? {
             return Err(Error::NoVolume(path.to_owned()).into());
         }
@@ -126,7 +164,7 @@ impl Keys {
         let terminal = Terminal::default();
         let mut identities = Vec::new();
         for path in &self.identities {
-            let content = self.known.identity(path, &terminal)?;
+            let content = self.read.identity(path, &terminal)?;
             let read = keys::identities(&content, terminal.clone());
             identities.extend(read.map_err(|error| within(path, terminal.explain(error)))?);
         }
@@ -134,12 +172,12 @@ impl Keys {
         if self.identities.is_empty() || self.passphrase_file.is_some() || self.key.is_some() {
             self.check_locked(folder)?;
             if let Some(path) = &self.passphrase_file {
-                self.known.passphrase(|| first_line(path).map(Some))?;
+                self.read.passphrase(|| first_line(path).map(Some))?;
             }
-            let (known, terminal) = (self.known.clone(), terminal.clone());
+            let (read, terminal) = (self.read.clone(), terminal.clone());
             let typed = move || Ok::<_, ()>(terminal.request_passphrase("Passphrase of the volume"));
             access = access.passphrase(Passphrase {
-                ask: Box::new(move || known.passphrase(&typed).ok().flatten()),
+                ask: Box::new(move || read.passphrase(&typed).ok().flatten()),
                 only: self.key.clone(),
                 work_factor_limit: self.work_factor_limit,
                 stop: || INTERRUPTED.load(Ordering::SeqCst),
@@ -178,7 +216,7 @@ impl Keys {
 
     /// The age plugins that may be started when the volume is sealed anew: those whose identities were given.
     fn plugins(&self) -> Vec<String> {
-        let secrets = lock(&self.known.0);
+        let secrets = lock(&self.read.0);
         secrets.identities.values().flat_map(|content| keys::plugins_in(content)).collect()
     }
 }

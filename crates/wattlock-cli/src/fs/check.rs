@@ -8,11 +8,12 @@ use clap::Args;
 use wattlock::Dispatcher;
 use wattlock_fs::Error;
 use wattlock_fs::check::{Check, Found};
-use wattlock_fs::content::Contents;
+use wattlock_fs::content::{Age, Contents};
 use wattlock_fs::tree::{Folder, Tree};
 use wattlock_fs::volume::Volume;
 
-use super::access::Keys;
+use super::access::{Keys, Opened};
+use super::known::Use;
 use super::store;
 use wattlock_shell::INTERRUPTED;
 use wattlock_shell::setup::{self, Choice};
@@ -34,14 +35,13 @@ pub struct Command {
 /// Runs the command, on all cores.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
-    let (folder, volume) = command.keys.open(&command.folder, &runtime)?;
+    let usage = if command.repair { Use::Write } else { Use::Read };
+    let Opened { folder, volume, mut known } = command.keys.open(&command.folder, usage, &runtime)?;
     let stop = || INTERRUPTED.load(Ordering::SeqCst);
     let crypto = &mut runtime.dispatcher();
     let store = store(&command.folder)?;
-    let started = match command.repair {
-        true => Contents::start_until(store, &volume, &stop, crypto),
-        false => Contents::start_to_read(store, &volume, &stop, crypto),
-    };
+    let judge = &mut |age: &Age| known.judge(age);
+    let started = Contents::start_judged(store, &volume, !command.repair, (&stop, judge), crypto);
     let (contents, journal) = match started {
         Ok((contents, recovered)) => {
             for line in recovered.lines {
@@ -50,8 +50,11 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
             (Some(contents), None)
         }
         Err(Error::Damaged(what)) => (None, Some(what)),
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(known.refused(error)),
     };
+    if let Some(contents) = &contents {
+        known.note(&contents.age());
+    }
     let locked = folder.check_locked(&volume)?;
     for line in &locked {
         say!("damaged: {line}");
@@ -76,7 +79,8 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     }
     if let Some(contents) = contents.as_ref().filter(|_| command.repair) {
         contents.look_through(true, &stop, crypto)?;
-        contents.checkpoint(crypto)?;
+        contents.end(crypto)?;
+        known.note(&contents.age());
     }
     for line in contents.iter().flat_map(Contents::take_lines) {
         say!("note: {line}");

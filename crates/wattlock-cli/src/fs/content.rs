@@ -67,10 +67,7 @@ pub fn ls(command: &Ls, choice: &Choice) -> Result<()> {
         line(&mut world, &inside, &entry.entry(), &entry.name, command.long)?;
     }
     for stored in &foreign {
-        let what = match world.tree.is_of_others(&inside.folder, stored) {
-            true => "another program's, and not of this volume",
-            false => "its name does not authenticate",
-        };
+        let what = world.tree.said_of_foreign(&inside.folder, stored);
         eprintln!("wattlock: {}: {what}", one_line(Path::new(stored)));
     }
     Ok(())

@@ -1,20 +1,23 @@
 //! `wattlock fs key` and `wattlock fs passwd`.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use wattlock::{Dispatcher, Runtime};
 use wattlock_fs::Error;
-use wattlock_fs::content::Contents;
+use wattlock_fs::content::{Age, Contents};
 use wattlock_fs::rotate::rotate;
+use wattlock_fs::store::FolderStore;
 use wattlock_fs::tree::Tree;
-use wattlock_fs::volume::Volume;
+use wattlock_fs::volume::{Folder, Opener, Volume};
 
-use super::access::{Keys, Plugins, add_recipient, new_passphrase};
+use super::access::{Keys, Opened, Plugins, add_recipient, new_passphrase};
+use super::known::{Known, Use};
+use super::world::stop;
 use super::{Work, store};
 use crate::ask::Terminal;
-use wattlock_shell::INTERRUPTED;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
 
@@ -85,6 +88,9 @@ pub struct Rotate {
     pub folder: PathBuf,
     #[command(flatten)]
     keys: Keys,
+    /// Remove this key in the same step, so that it never opens what is sealed anew; may be repeated
+    #[arg(long, value_name = "NAME")]
+    remove: Vec<String>,
     #[command(flatten)]
     plugins: Plugins,
 }
@@ -131,55 +137,89 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     }
 }
 
+/// A volume whose settings are to change: read while no other command may write them.
+struct Change<'a> {
+    folder: Folder,
+    volume: Volume,
+    known: Known,
+    runtime: &'a Runtime,
+    _lock: File,
+}
+
+impl<'a> Change<'a> {
+    /// Opens the volume anew: what was read before the lock may be older.
+    fn begin(keys: &Keys, path: &Path, folder: Folder, runtime: &'a Runtime) -> Result<Change<'a>> {
+        let lock = folder.lock()?;
+        let (volume, known) = keys.read(path, &folder, Use::Write, runtime)?;
+        Ok(Change { folder, volume, known, runtime, _lock: lock })
+    }
+
+    /// Writes the settings, and remembers that it was here.
+    fn write(&mut self, plugins: &[String]) -> Result<()> {
+        self.folder.write(&mut self.volume, plugins, Terminal::default(), self.runtime)?;
+        self.known.record(&self.volume, &mut self.runtime.dispatcher())
+    }
+
+    /// Where a rotation was interrupted, whoever is shut out now knows its new key: the rotation goes on to another one.
+    fn shut_out(&mut self) -> Result<(), Error> {
+        if self.volume.keys.len() > 1 {
+            self.volume.succeed(&mut self.runtime.dispatcher())?;
+        }
+        Ok(())
+    }
+}
+
 fn add(command: &Add, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
-    let (folder, mut volume) = command.keys.open(&command.folder, &runtime)?;
+    let (keys, path, name) = (&command.keys, &command.folder, command.name.as_deref());
+    let Opened { folder, mut volume, .. } = keys.open(path, Use::Write, &runtime)?;
     let passphrase = command.passphrase || command.new_passphrase_file.is_some();
     if !passphrase {
         let recipient = command.recipient.as_deref().unwrap_or_default();
-        add_recipient(&mut volume.clone(), command.name.as_deref(), recipient)?;
-        let _lock = folder.lock()?;
-        volume = command.keys.read(&command.folder, &folder, &runtime)?;
-        add_recipient(&mut volume, command.name.as_deref(), recipient)?;
-        let plugins = command.plugins.with(&command.keys, Some(recipient));
-        return Ok(folder.write(&volume, &plugins, Terminal::default(), &runtime)?);
+        add_recipient(&mut volume, name, recipient)?;
+        let mut change = Change::begin(keys, path, folder, &runtime)?;
+        add_recipient(&mut change.volume, name, recipient)?;
+        return change.write(&command.plugins.with(keys, Some(recipient)));
     }
-    let name = command.name.as_deref().unwrap_or("passphrase");
-    let passphrase_text = new_passphrase(command.new_passphrase_file.as_deref())?;
-    let _lock = folder.lock()?;
-    volume = command.keys.read(&command.folder, &folder, &runtime)?;
-    let locked = volume.add_passphrase(name, passphrase_text, command.work.work_factor, &runtime)?;
-    folder.keep_locked(name, &locked)?;
-    let plugins = command.plugins.with(&command.keys, None);
-    let written = folder.write(&volume, &plugins, Terminal::default(), &runtime);
+    let (name, words) =
+        (name.unwrap_or("passphrase"), new_passphrase(command.new_passphrase_file.as_deref())?);
+    let mut change = Change::begin(keys, path, folder, &runtime)?;
+    let locked = change.volume.add_passphrase(name, words, command.work.work_factor, &runtime)?;
+    change.folder.keep_locked(name, &locked)?;
+    let written = change.write(&command.plugins.with(keys, None));
     if written.is_err() {
-        folder.forget_locked(name)?;
+        change.folder.forget_locked(name)?;
     }
-    Ok(written?)
+    written
 }
 
 fn list(command: &List, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
-    let (_, volume) = command.keys.open(&command.folder, &runtime)?;
-    let row = |opener: &wattlock_fs::volume::Opener| {
+    let Opened { volume, known, .. } = command.keys.open(&command.folder, Use::Read, &runtime)?;
+    put!("{}", table(&volume));
+    say!("");
+    say!("fingerprint {}", known.fingerprint());
+    Ok(())
+}
+
+fn table(volume: &Volume) -> String {
+    let row = |opener: &Opener| {
         let kind = if opener.passphrase { "passphrase" } else { "key" };
         vec![opener.name.clone(), kind.to_owned(), opener.recipient.clone()]
     };
     let rows: Vec<_> = volume.openers.iter().map(row).collect();
-    put!("{}", text::table(&["name", "kind", "recipient"], &rows));
-    Ok(())
+    text::table(&["name", "kind", "recipient"], &rows)
 }
 
 fn remove(command: &Remove, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
-    let (folder, _) = command.keys.open(&command.folder, &runtime)?;
-    let _lock = folder.lock()?;
-    let mut volume = command.keys.read(&command.folder, &folder, &runtime)?;
-    let removed = volume.remove_opener(&command.name)?;
-    let plugins = command.plugins.with(&command.keys, None);
-    folder.write(&volume, &plugins, Terminal::default(), &runtime)?;
+    let Opened { folder, .. } = command.keys.open(&command.folder, Use::Write, &runtime)?;
+    let mut change = Change::begin(&command.keys, &command.folder, folder, &runtime)?;
+    let removed = change.volume.remove_opener(&command.name)?;
+    change.shut_out()?;
+    change.write(&command.plugins.with(&command.keys, None))?;
     if removed.passphrase {
-        folder.forget_locked(&command.name)?;
+        change.folder.forget_locked(&command.name)?;
     }
     tell!(
         "wattlock: {} may have kept the volume's key: `wattlock fs key rotate` takes it away",
@@ -192,30 +232,32 @@ fn remove(command: &Remove, choice: &Choice) -> Result<()> {
 /// replaced last, and until then the old passphrase opens the volume.
 pub fn passwd(command: &Passwd, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
-    let (folder, volume) = command.keys.open(&command.folder, &runtime)?;
+    let Opened { folder, volume, .. } = command.keys.open(&command.folder, Use::Write, &runtime)?;
     let name = which(command.name.as_deref(), &volume)?;
     let passphrase = new_passphrase(command.new_passphrase_file.as_deref())?;
-    let _lock = folder.lock()?;
-    let mut volume = command.keys.read(&command.folder, &folder, &runtime)?;
-    let old = volume.openers.iter().find(|opener| opener.name == name).cloned();
-    let locked = volume.change_passphrase(&name, passphrase, command.work.work_factor, &runtime)?;
+    let mut change = Change::begin(&command.keys, &command.folder, folder, &runtime)?;
+    let old = change.volume.openers.iter().find(|opener| opener.name == name).cloned();
+    let locked = change.volume.change_passphrase(&name, passphrase, command.work.work_factor, &runtime)?;
     let plugins = command.plugins.with(&command.keys, None);
-    let write = |volume: &Volume| folder.write(volume, &plugins, Terminal::default(), &runtime);
     // Both open the volume while the locked identity is replaced, each under a name of its own: a crash in between costs
     // nothing.
-    let (mut both, mut beside) = (volume.clone(), None);
+    let (openers, mut beside) = (change.volume.openers.clone(), None);
     if let Some(mut old) = old {
-        let free = |name: &String| !volume.openers.iter().any(|opener| opener.name == *name);
+        let free = |name: &String| !openers.iter().any(|opener| opener.name == *name);
         old.name = (1..).map(|number| format!("old-passphrase-{number}")).find(free).unwrap_or_default();
-        folder.copy_locked(&name, &old.name)?;
+        change.folder.copy_locked(&name, &old.name)?;
         beside = Some(old.name.clone());
-        both.openers.push(old);
+        change.volume.openers.push(old);
     }
-    let done = write(&both).and_then(|()| folder.keep_locked(&name, &locked)).and_then(|()| write(&volume));
-    if let Some(beside) = beside.filter(|_| done.is_ok()) {
-        folder.forget_locked(&beside)?;
+    change.write(&plugins)?;
+    change.folder.keep_locked(&name, &locked)?;
+    change.volume.openers = openers;
+    change.shut_out()?;
+    change.write(&plugins)?;
+    if let Some(beside) = beside {
+        change.folder.forget_locked(&beside)?;
     }
-    Ok(done?)
+    Ok(())
 }
 
 /// The passphrase that is meant.
@@ -231,25 +273,70 @@ fn which(name: Option<&str>, volume: &Volume) -> Result<String, Error> {
 
 fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
-    let (folder, _) = command.keys.open(&command.folder, &runtime)?;
-    let _lock = folder.lock()?;
-    let mut volume = command.keys.read(&command.folder, &folder, &runtime)?;
+    let Opened { folder, .. } = command.keys.open(&command.folder, Use::Write, &runtime)?;
+    let mut change = Change::begin(&command.keys, &command.folder, folder, &runtime)?;
     let crypto = &mut runtime.dispatcher();
     let plugins = command.plugins.with(&command.keys, None);
-    let write = |volume: &Volume| folder.write(volume, &plugins, Terminal::default(), &runtime);
+    let mut removed = Vec::new();
+    for name in &command.remove {
+        removed.push(change.volume.remove_opener(name)?);
+    }
     // The journal's lock keeps mounts away; what is in it goes into place first.
-    let stop = || INTERRUPTED.load(Ordering::SeqCst);
-    let (contents, recovered) = Contents::start_until(store(&command.folder)?, &volume, &stop, crypto)?;
-    for line in recovered.lines {
-        tell!("wattlock: {line}");
+    let judge = &mut |age: &Age| change.known.judge(age);
+    let started =
+        Contents::start_judged(store(&command.folder)?, &change.volume, false, (&stop, judge), crypto);
+    let contents = match started {
+        Ok((contents, recovered)) => {
+            for line in recovered.lines {
+                tell!("wattlock: {line}");
+            }
+            contents.checkpoint(crypto)?;
+            change.known.note(&contents.age());
+            Some(contents)
+        }
+        // The mount's process seals everything anew, if there is one.
+        Err(Error::InUse) => None,
+        Err(error) => return Err(change.known.refused(error)),
+    };
+    let mount = match &contents {
+        None => Some(crate::mount::that_rotates(&command.folder, &change.volume)?),
+        Some(_) => None,
+    };
+    tell!("wattlock: from now on these open the volume:\n{}", table(&change.volume).trim_end());
+    // A rotation that was interrupted goes on; the new key is there already. Who is removed now knows that key.
+    if change.volume.keys.len() == 1 || !removed.is_empty() {
+        change.volume.succeed(crypto)?;
+        change.write(&plugins)?;
     }
-    contents.checkpoint(crypto)?;
-    // A rotation that was interrupted goes on; the new key is there already.
-    if volume.keys.len() == 1 {
-        volume.add_generation()?;
-        write(&volume)?;
+    for opener in removed.iter().filter(|opener| opener.passphrase) {
+        change.folder.forget_locked(&opener.name)?;
     }
-    let (tree, root) = Tree::open(&command.folder, &volume, crypto)?;
+    let sealed = match (contents, mount) {
+        (Some(contents), _) => {
+            let sealed = seal_anew(&command.folder, &change.volume, &contents, crypto)?;
+            // Nothing needs the old keys any more but the journal, which is empty: it begins anew under the new one.
+            contents.rekey(&change.volume, crypto)?;
+            contents.rekey_journal(crypto)?;
+            change.known.note(&contents.age());
+            sealed
+        }
+        (None, Some(mount)) => mount.rotate(&change.volume, &stop)?,
+        (None, None) => return Err(Error::InUse.into()),
+    };
+    change.volume.keys.drain(..change.volume.keys.len() - 1);
+    change.write(&plugins)?;
+    tell!("wattlock: {sealed} headers and records sealed anew");
+    Ok(())
+}
+
+/// Seals every header and record under the newest key; returns how many there are.
+fn seal_anew(
+    path: &Path,
+    volume: &Volume,
+    contents: &Contents<FolderStore>,
+    crypto: &mut Dispatcher,
+) -> Result<u64> {
+    let (tree, root) = Tree::open(path, volume, crypto)?;
     tree.set_crashed(contents.may_be_torn());
     let rotated = rotate(&tree, root, &stop, crypto)?;
     if stop() {
@@ -263,12 +350,5 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
             format!("{} headers or records keep the old key, and so does the volume", rotated.failed.len());
         return Err(Error::Damaged(what).into());
     }
-    // Nothing needs the old keys any more but the journal, which is empty: it begins anew under the new one.
-    drop(contents);
-    let (contents, _) = Contents::start(store(&command.folder)?, &volume, crypto)?;
-    contents.rekey_journal(crypto)?;
-    volume.keys.drain(..volume.keys.len() - 1);
-    write(&volume)?;
-    tell!("wattlock: {} headers and records sealed anew", rotated.sealed + rotated.skipped);
-    Ok(())
+    Ok(rotated.sealed + rotated.skipped)
 }

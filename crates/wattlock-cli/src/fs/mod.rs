@@ -5,6 +5,8 @@ mod check;
 mod content;
 mod copy;
 mod keys;
+pub mod known;
+mod recovery;
 mod report;
 mod rm;
 pub mod world;
@@ -24,6 +26,7 @@ use wattlock_fs::volume::{self, NameMode, Volume};
 use crate::ask::Terminal;
 use crate::mount;
 use access::NewKeys;
+use recovery::Recovery;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
 
@@ -68,6 +71,10 @@ struct Init {
     /// How names are stored, for the volume's life
     #[arg(long, value_enum, default_value_t)]
     names: Names,
+    /// Make one more key, called `recovery`, to be kept on paper: printed to standard output (`| lpr`), or into a new FILE
+    /// that no other user may read
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    recovery: Option<Option<PathBuf>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
@@ -200,28 +207,59 @@ fn init(command: &Init, choice: &Choice) -> Result<()> {
 }
 
 fn fill(command: &Init, choice: &Choice) -> Result<()> {
+    if let Some(Some(file)) = &command.recovery {
+        recovery::refuse_inside(file, &command.folder)?;
+    }
     let folder = volume::Folder::open(&command.folder)?;
     let _lock = folder.lock()?;
     if !folder.is_empty()? {
         return Err(wattlock_fs::Error::NotEmpty(command.folder.clone()).into());
     }
     let runtime = setup::runtime(choice, None, true)?;
+    let crypto = &mut runtime.dispatcher();
     let mut volume = Volume::generate(command.chunk, command.names.into())?;
     let locked = command.keys.add(&mut volume, &runtime)?;
+    // Before the volume is one: a key that cannot be printed is none.
+    if let Some(to) = &command.recovery {
+        let recovery = Recovery::add(&mut volume)?;
+        recovery.print(to.as_deref(), &command.folder, &volume.fingerprint(crypto)?)?;
+    }
     let written = (|| -> Result<()> {
         for (name, locked) in &locked {
             folder.keep_locked(name, locked)?;
         }
-        Tree::init(&command.folder, &volume, &mut runtime.dispatcher())?;
+        Tree::init(&command.folder, &volume, crypto)?;
         // Last: a folder without it is no volume.
-        Ok(folder.write(&volume, &access::plugins_of(&volume), Terminal::default(), &runtime)?)
+        let plugins = access::plugins_of(&volume);
+        Ok(folder.write(&mut volume, &plugins, Terminal::default(), &runtime)?)
     })();
-    if written.is_err() {
+    if let Err(error) = written {
         let below = |name: &str| command.folder.join(name);
         let _ = std::fs::remove_file(below(wattlock_fs::tree::RECORD));
         let _ = std::fs::remove_dir_all(below(volume::KEYS));
+        if let Some(Some(file)) = &command.recovery {
+            let _ = std::fs::remove_file(file);
+        }
+        return Err(error);
     }
-    written
+    let known = known::Known::made(&command.folder, &volume, crypto)?;
+    tell_made(&command.folder, &volume, known.fingerprint());
+    Ok(())
+}
+
+/// Says where the volume is, what to type next, and what is lost with its keys.
+fn tell_made(folder: &Path, volume: &Volume, fingerprint: &str) {
+    let shown = wattlock_door::one_line(&folder.canonicalize().unwrap_or_else(|_| folder.to_owned()));
+    let names: Vec<&str> = volume.openers.iter().map(|opener| opener.name.as_str()).collect();
+    let key = if volume.openers.iter().any(|opener| opener.passphrase) { "" } else { "-i KEY.txt " };
+    eprintln!("wattlock: made a volume in {shown}, fingerprint {fingerprint}");
+    eprintln!("wattlock: next: wattlock mount {key}{shown} EMPTY-FOLDER");
+    match names[..] {
+        [only] => eprintln!(
+            "wattlock: without its key, {only}, what is in it is lost: `wattlock fs key add` adds another one"
+        ),
+        _ => eprintln!("wattlock: without one of its keys ({}) what is in it is lost", names.join(", ")),
+    }
 }
 
 /// Makes the folder unless it is there; says whether it did.

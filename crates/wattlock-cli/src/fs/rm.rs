@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use wattlock_door::one_line;
 use wattlock_fs::Error;
 use wattlock_fs::store::Store as _;
-use wattlock_fs::tree::{Entry, RECORD};
+use wattlock_fs::tree::{Entry, RECORD, is_record};
 
 use super::access::Keys;
 use super::report::Report;
@@ -120,19 +120,21 @@ fn remove(world: &World, inside: &Inner, entry: &Entry) -> Result<()> {
     Ok(world.tree.remove(folder, entry, true)?)
 }
 
-/// Removes everything in a folder but its record: with it the rest of an interrupted removal still has names.
+/// Removes everything in a folder but its record. Copies of that go last: with them the rest of an interrupted removal
+/// still has names.
 fn empty(folder: &OwnedFd, keep_record: bool) -> Result<()> {
     let failed = |error: Errno| Error::io("listing a folder", error);
-    let mut names = Vec::new();
+    let (mut names, mut records) = (Vec::new(), Vec::new());
     for entry in Dir::read_from(folder).map_err(failed)? {
         let name = OsString::from_vec(entry.map_err(failed)?.file_name().to_bytes().to_vec());
-        if name != "." && name != ".." && name != RECORD {
-            names.push(name);
+        if name == RECORD || name == "." || name == ".." {
+            continue;
         }
+        if is_record(&name) { &mut records } else { &mut names }.push(name);
     }
     // The entry of a long name goes before the file that has the name.
     names.sort();
-    for name in names {
+    for name in names.into_iter().chain(records) {
         go_on()?;
         match rustix::fs::unlinkat(folder, &*name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use wattlock::{Dispatcher, Runtime};
 use wattlock_door::one_line;
 use wattlock_files::Error as FileError;
-use wattlock_fs::content::{Content, Contents};
+use wattlock_fs::content::{Age, Content, Contents};
 use wattlock_fs::store::{FolderStore, Place};
 use wattlock_fs::tree::{Entry, Folder, Listed, Tree};
 use wattlock_fs::volume::Volume;
@@ -22,7 +22,8 @@ use wattlock_fs::{Error, names};
 use wattlock_shell::INTERRUPTED;
 use zeroize::Zeroizing;
 
-use super::access::Keys;
+use super::access::{Keys, Opened};
+use super::known::{Known, Use};
 use super::store;
 
 /// Bytes read or written together.
@@ -36,6 +37,7 @@ pub struct World {
     pub crypto: Dispatcher,
     path: PathBuf,
     pub contents: Option<Contents<FolderStore>>,
+    known: Known,
 }
 
 /// A folder of the volume, and where its backing folder lies below the volume's own.
@@ -118,24 +120,25 @@ impl Drop for World {
 impl World {
     /// Opens a volume; `write` says whether anything in its folder may change.
     pub fn open(keys: &Keys, path: &Path, write: bool, runtime: &Runtime) -> Result<World> {
-        let (_, volume) = keys.open(path, runtime)?;
+        let usage = if write { Use::Write } else { Use::Read };
+        let Opened { volume, known, .. } = keys.open(path, usage, runtime)?;
         let mut crypto = runtime.dispatcher();
         let (tree, root) = match write {
             true => Tree::open(path, &volume, &mut crypto)?,
             false => Tree::open_to_read(path, &volume, &mut crypto)?,
         };
         let root = Inner { folder: Arc::new(root), place: Vec::new() };
-        Ok(World { volume, tree, root, crypto, path: path.to_owned(), contents: None })
+        Ok(World { volume, tree, root, crypto, path: path.to_owned(), contents: None, known })
     }
 
     /// The contents: the journal's lock keeps mounts away. What it holds is brought into place if something is to be
     /// written, and else read over the files.
-    pub fn contents(&mut self, write: bool) -> Result<(), Error> {
+    pub fn contents(&mut self, write: bool) -> Result<()> {
         let (store, volume, crypto) = (store(&self.path)?, &self.volume, &mut self.crypto);
-        let (contents, recovered) = match write {
-            true => Contents::start_until(store, volume, &stop, crypto)?,
-            false => Contents::start_to_read(store, volume, &stop, crypto)?,
-        };
+        let judge = &mut |age: &Age| self.known.judge(age);
+        let started = Contents::start_judged(store, volume, !write, (&stop, judge), crypto);
+        let (contents, recovered) = started.map_err(|error| self.known.refused(error))?;
+        self.known.note(&contents.age());
         for line in recovered.lines {
             eprintln!("wattlock: {}", one_line(Path::new(&line)));
         }
@@ -150,9 +153,13 @@ impl World {
         }
         self.tree.sync_records()?;
         match &self.contents {
-            Some(contents) => contents.checkpoint(&mut self.crypto),
-            None => Ok(()),
+            Some(contents) => contents.end(&mut self.crypto)?,
+            None => return Ok(()),
         }
+        if let Some(contents) = &self.contents {
+            self.known.note(&contents.age());
+        }
+        Ok(())
     }
 
     /// The volume's own folder.

@@ -11,6 +11,7 @@ mod umount;
 pub use umount::{Umount, umount};
 
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -22,11 +23,14 @@ use clap::{Args, ValueEnum};
 use wattlock::Runtime;
 use wattlock::policy::Settings;
 use wattlock_fs::Error;
+use wattlock_fs::content::Age;
 use wattlock_fs::volume::Volume;
-use wattlock_mount::{Engines, Options, Sealed, control};
+use wattlock_mount::{Engines, Next, OTHER_VOLUME, Options, Sealed, Which, control};
+use zeroize::Zeroizing;
 
-use crate::fs::access::Keys;
+use crate::fs::access::{Keys, Opened};
 use crate::fs::hide_memory;
+use crate::fs::known::{Known, Use};
 use crate::fs::world::located;
 use crate::{status as telemetry, text};
 use daemon::Daemon;
@@ -80,7 +84,7 @@ pub struct Command {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
     threads: Option<u16>,
     /// Mount options: allow_other, ro, dev, suid, noexec, noatime, ...; also identity=FILE, passphrase-file=FILE,
-    /// key=NAME, idle=SECONDS, shared, policy=NAME for fstab. As root with allow_other, what users make belongs to them
+    /// key=NAME, expect=FINGERPRINT, idle=SECONDS, shared, policy=NAME for fstab. As root with allow_other, what users make belongs to them
     #[arg(short, value_name = "OPTION,...", value_delimiter = ',')]
     options: Vec<String>,
 }
@@ -170,17 +174,22 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
         _ => Error::io("opening the volume's folder", error),
     })?;
     let runtime = setup::runtime(&settled.choice, None, true)?;
-    let (_, volume) = settled.keys(&command.keys).open(&path, &runtime)?;
+    let asked = settled.flags.iter().any(|flag| flag == "ro");
+    let read_only = asked || !crate::fs::may_be_written(&path);
+    let usage = if read_only { Use::Read } else { Use::Write };
+    let Opened { volume, mut known, .. } =
+        settled.keys(&command.keys).open(&command.volume, usage, &runtime)?;
     let locked = lock_memory();
     let daemon = Arc::new(Daemon::new(settled.foreground));
     let mut flags = settled.flags;
-    let asked = flags.iter().any(|flag| flag == "ro");
-    let read_only = asked || !crate::fs::may_be_written(&path);
     if read_only && !asked {
         daemon.log("this user may only read the volume's folder: mounted read-only");
         flags.push("ro".to_owned());
     }
-    let (sealed, lines) = open_sealed(&path, &volume, (&runtime, &settled.choice), read_only)?;
+    let (sealed, lines) = open_sealed(&path, &volume, &mut known, (&runtime, &settled.choice), read_only)?;
+    known.note(&sealed.age());
+    let known = Mutex::new(known);
+    sealed.tell(Box::new(move |age| lock(&known).note(age)));
     drop(runtime);
     drop(volume);
     for line in lines {
@@ -221,6 +230,7 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
 fn open_sealed(
     path: &Path,
     volume: &Volume,
+    known: &mut Known,
     (runtime, choice): (&Runtime, &Choice),
     read_only: bool,
 ) -> Result<(Sealed, Vec<String>)> {
@@ -228,7 +238,8 @@ fn open_sealed(
     let begun = Instant::now();
     loop {
         let engines = Box::new(Chosen(Mutex::new(choice.clone())));
-        match Sealed::open(path, volume, (runtime.clone(), engines), read_only, &stop) {
+        let judge = &mut |age: &Age| known.judge(age);
+        match Sealed::open(path, volume, (runtime.clone(), engines), read_only, (&stop, judge)) {
             // The process of a mount that umount(8) has just ended still brings things into place.
             Err(Error::InUse) if !stop() && begun.elapsed() < ENDING && mounted_at(path).is_none() => {
                 std::thread::sleep(LOOK);
@@ -237,7 +248,64 @@ fn open_sealed(
                 Some(place) => return Err(refusal(84, &format!("the volume is in use: {place}"))),
                 None => return Err(Error::InUse.into()),
             },
-            opened => return Ok(opened?),
+            opened => return opened.map_err(|error| known.refused(error)),
+        }
+    }
+}
+
+/// Rotations that a mount may be behind.
+const SUCCESSORS: usize = 100;
+
+/// A mount of this user's that can seal its volume anew.
+pub struct Rotating(PathBuf, Which);
+
+/// The mount that has a volume, for `wattlock fs key rotate`.
+///
+/// # Errors
+/// Exit code 84 if it is in use otherwise, by another user's mount, or by one that cannot.
+pub fn that_rotates(path: &Path, volume: &Volume) -> Result<Rotating> {
+    let folder =
+        std::fs::metadata(path).map_err(|error| Error::io("looking at the volume's folder", error))?;
+    let which = Which { id: volume.id, folder: (folder.dev(), folder.ino()) };
+    let request = format!("may-rotate {}", control::words_of(&which));
+    // A mount's source is the path of that time: the mounts know what they have.
+    for place in Mounts::read().ours() {
+        match control::ask(&place, &request) {
+            Ok(Ok(_)) => return Ok(Rotating(place, which)),
+            Ok(Err(why)) if why == OTHER_VOLUME => {}
+            Ok(Err(why)) => {
+                let place = wattlock_door::one_line(&place);
+                return Err(refusal(84, &format!("the volume is mounted at {place}: {why}")));
+            }
+            Err(_) => {}
+        }
+    }
+    let folder = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    match where_mounted(&folder) {
+        Some(place) => Err(refusal(84, &format!("the volume is in use: {place}"))),
+        None => Err(Error::InUse.into()),
+    }
+}
+
+impl Rotating {
+    /// Has the mount seal everything under the volume's newest key; returns how many headers and records have it.
+    ///
+    /// # Errors
+    /// Why the mount still needs older keys; exit code 84.
+    pub fn rotate(&self, volume: &Volume, stop: &dyn Fn() -> bool) -> Result<u64> {
+        let Some((generation, key)) = volume.keys.last() else { return Err(Error::InUse.into()) };
+        // As many as a request has room for.
+        let from = volume.successors.len().saturating_sub(SUCCESSORS);
+        let successors = volume.successors[from..].to_vec();
+        let next = Next { generation: *generation, key: key.clone(), successors };
+        let (which, next) = (control::words_of(&self.1), control::words_with(&next));
+        let request = Zeroizing::new(format!("rotate {which} {}", *next));
+        let place = wattlock_door::one_line(&self.0);
+        match control::ask_until(&self.0, &request, LOOK, stop) {
+            Ok(Ok(lines)) => Ok(lines.first().and_then(|line| line.parse().ok()).unwrap_or(0)),
+            Ok(Err(why)) => Err(refusal(84, &format!("the volume is mounted at {place}: {why}"))),
+            Err(_) if stop() => Err(wattlock_door::Error::Interrupted.into()),
+            Err(error) => Err(refusal(84, &format!("the mount at {place} did not finish: {error}"))),
         }
     }
 }

@@ -9,7 +9,7 @@ use wattlock_files::keys::WORK_FACTOR_LIMIT;
 use wattlock_fs::Error;
 
 use super::Command;
-use crate::fs::access::Keys;
+use crate::fs::access::{self, Keys};
 use wattlock_shell::setup::Choice;
 use wattlock_shell::text;
 
@@ -25,6 +25,7 @@ pub struct Settled {
     passphrase_file: Option<String>,
     key: Option<String>,
     work_factor_limit: Option<u8>,
+    expect: Option<String>,
 }
 
 impl Settled {
@@ -44,6 +45,7 @@ impl Settled {
             passphrase_file: None,
             key: None,
             work_factor_limit: None,
+            expect: None,
         };
         for option in command.options.iter().filter(|option| !option.is_empty()) {
             match option.split_once('=') {
@@ -55,6 +57,9 @@ impl Settled {
                         factor.parse().ok().filter(|factor| (1..=WORK_FACTOR_LIMIT).contains(factor));
                     let wrong = || Error::Usage(format!("work-factor-limit: 1 to {WORK_FACTOR_LIMIT}"));
                     settled.work_factor_limit = Some(factor.ok_or_else(wrong)?);
+                }
+                Some(("expect", text)) => {
+                    settled.expect = Some(access::fingerprint(text).map_err(Error::Usage)?);
                 }
                 Some(("policy", name)) => name.clone_into(&mut settled.choice.policy),
                 Some(("idle", seconds)) => {
@@ -74,7 +79,7 @@ impl Settled {
     /// What opens the volume.
     pub fn keys(&self, given: &Keys) -> Keys {
         let (file, key) = (self.passphrase_file.as_deref(), self.key.as_deref());
-        given.with(&self.identities, file, key, self.work_factor_limit)
+        given.with(&self.identities, file, key, self.work_factor_limit, self.expect.as_deref())
     }
 }
 

@@ -116,6 +116,11 @@ impl Mounts {
         self.0.iter().filter(|mount| mount.is_ours()).find(holds).map(|mount| &*mount.point)
     }
 
+    /// Where volumes are mounted.
+    pub fn ours(&self) -> impl Iterator<Item = PathBuf> {
+        self.0.iter().filter(|mount| mount.is_ours()).map(|mount| mount.point.clone())
+    }
+
     /// Where a volume is mounted.
     pub fn of_volume(&self, volume: &Path) -> Option<PathBuf> {
         // As it is written into the table.

@@ -37,6 +37,7 @@ impl Desk {
             .current_dir(self.folder.path())
             .env("WATTLOCK_PROFILE", self.at("profile.json"))
             .env("WATTLOCK_TELEMETRY_DIR", self.at("telemetry"))
+            .env("WATTLOCK_STATE_DIR", self.at("state"))
             .stdin(Stdio::null());
         command
     }
@@ -460,7 +461,11 @@ fn a_file_that_would_be_larger_than_the_limit_allows_is_a_full_disk() {
         words.extend(arguments);
         let mut command = Command::new("sh");
         command.args(words).current_dir(desk.folder.path()).env("WATTLOCK_PROFILE", desk.at("profile.json"));
-        command.env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry")).output().unwrap()
+        command
+            .env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry"))
+            .env("WATTLOCK_STATE_DIR", desk.at("state"))
+            .output()
+            .unwrap()
     };
     // What gets no shorter.
     let mut random = vec![0; 3_000_000];
@@ -522,7 +527,12 @@ fn redirected(desk: &Desk, arguments: &[&str], redirections: &str) -> Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("exec \"$0\" \"$@\" {redirections}")]).arg(built::program_for(arguments));
     shell.args(arguments).current_dir(desk.folder.path()).env("WATTLOCK_PROFILE", desk.at("profile.json"));
-    shell.env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry")).stdin(Stdio::null()).output().unwrap()
+    shell
+        .env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry"))
+        .env("WATTLOCK_STATE_DIR", desk.at("state"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 #[test]
@@ -882,6 +892,7 @@ sys.stdout.buffer.write(said)
         .current_dir(desk.folder.path())
         .env("WATTLOCK_PROFILE", desk.at("profile.json"))
         .env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry"))
+        .env("WATTLOCK_STATE_DIR", desk.at("state"))
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

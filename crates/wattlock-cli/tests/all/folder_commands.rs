@@ -48,6 +48,7 @@ fn run(desk: &Desk, user: bool, program: &str, words: &[&str]) -> Output {
     }
     command.args(words).current_dir(desk.folder.path()).stdin(Stdio::null());
     command.env("WATTLOCK_PROFILE", desk.at("profile.json")).env("WATTLOCK_TELEMETRY_DIR", desk.at("t"));
+    command.env("WATTLOCK_STATE_DIR", desk.at(if user { "state of a user" } else { "state" }));
     command.output().unwrap()
 }
 
@@ -370,7 +371,9 @@ fn files_are_removed_by_the_names_that_a_listing_shows() {
         let desk = crowded(names);
         let rm = |words: &[&str]| fs_command(&desk, &[&["rm"], words].concat());
         let ls = |path: &str| good(&fs_command(&desk, &["ls", "vol", path]));
-        assert_eq!(ls("in"), "d\nf\nf (conflicted copy)\nlink\n", "{names}");
+        // In a volume of plain names the storage chooses all of them.
+        let copy = if names == "plain" { "f (conflicted copy)" } else { "f [conflict (conflicted copy)]" };
+        assert_eq!(ls("in"), format!("d\nf\n{copy}\nlink\n"), "{names}");
         // What is not agreed to, not there, or a folder, stays.
         let unasked = run(
             &desk,
@@ -385,7 +388,7 @@ fn files_are_removed_by_the_names_that_a_listing_shows() {
         refused(&rm(&["-y", "-r", "vol", "in/../in"]), 2, "no ..");
         assert_eq!(ls("in").lines().count(), 4);
         // A copy in conflict, by the name that is shown, and not the file beside it; one bad path stops no other.
-        good(&rm(&["-y", "vol", "in/f (conflicted copy)"]));
+        good(&rm(&["-y", "vol", &format!("in/{copy}")]));
         assert_eq!(code(&rm(&["-y", "vol", "in/none", "in/link"])), 42);
         assert_eq!(ls("in"), "d\nf\n", "{names}");
         assert!(desk.at("outside/precious").exists());
@@ -404,6 +407,115 @@ fn files_are_removed_by_the_names_that_a_listing_shows() {
         let ours = |path: &&PathBuf| !path.file_name().unwrap().to_string_lossy().starts_with("wattlock.");
         assert_eq!(left.iter().filter(ours).count(), 1, "{left:?}");
     }
+}
+
+#[test]
+fn audit_10_a_suffix_of_the_storages_is_marked_in_every_command() {
+    let desk = crowded("folder");
+    let file = backing(&desk, 100);
+    fs::copy(&file, format!("{} .desktop", file.to_str().unwrap())).unwrap();
+    const SHOWN: &str = "in/f [conflict .desktop]";
+    let ls = || good(&fs_command(&desk, &["ls", "vol", "in"]));
+    assert_eq!(ls(), "d\nf\nf [conflict (conflicted copy)]\nf [conflict .desktop]\nlink\n");
+    assert_eq!(good(&fs_command(&desk, &["cat", "vol", SHOWN])), "x".repeat(100));
+    assert_eq!(code(&fs_command(&desk, &["cat", "vol", "in/f .desktop"])), 42);
+    good(&fs_command(&desk, &["cp", "-r", "vol", "in", "out"]));
+    assert!(desk.at("out").join(&SHOWN[3..]).exists() || desk.at("out").join(SHOWN).exists());
+    fs::write(format!("{} .desktop", file.to_str().unwrap()), "rubbish").unwrap();
+    let checked = fs_command(&desk, &["check", "vol"]);
+    assert!(String::from_utf8_lossy(&checked.stdout).contains(&format!("damaged: {SHOWN}: ")));
+    good(&fs_command(&desk, &["rm", "-y", "vol", SHOWN]));
+    assert_eq!(ls().lines().count(), 4);
+    good(&fs_command(&desk, &["check", "vol"]));
+}
+
+/// A folder that two machines made while apart, as a synchronising program merges it: one record has a copy's name.
+fn merged(desk: &Desk, record: &str) -> PathBuf {
+    let mut copied = Command::new("cp");
+    assert!(copied.arg("-a").args([desk.at("vol"), desk.at("away")]).status().unwrap().success());
+    for (volume, own) in [("vol", "ours"), ("away", "theirs")] {
+        let folder = desk.at(volume).with_extension("in");
+        fs::create_dir_all(folder.join("Example")).unwrap();
+        for name in [own, "common"] {
+            fs::write(folder.join("Example").join(name), format!("{name} of {volume}")).unwrap();
+        }
+        let folder = folder.join("Example");
+        good(&fs_command(desk, &["cp", "--into", "-r", volume, folder.to_str().unwrap(), "/"]));
+    }
+    let inside = |volume: &str| {
+        let records = stored(&desk.at(volume)).into_iter().filter(|path| path.ends_with("wattlock.dir"));
+        records.map(|path| path.parent().unwrap().to_owned()).find(|path| *path != desk.at(volume)).unwrap()
+    };
+    let (here, there) = (inside("vol"), inside("away"));
+    assert_eq!(here.file_name(), there.file_name(), "the folder has one name");
+    for path in stored(&there) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        fs::rename(&path, here.join(if name == "wattlock.dir" { record } else { name })).unwrap();
+    }
+    here
+}
+
+#[test]
+fn b7_what_two_machines_put_into_one_folder_is_listed_read_checked_and_removed() {
+    let desk = Desk::new(&[]);
+    let inside = merged(&desk, "wattlock.sync-conflict-20261127-010203-ABCDEFG.dir");
+    const OTHER: &str = "common [conflict .sync-conflict-20261127-010203-ABCDEFG]";
+    let cat = |name: &str| good(&fs_command(&desk, &["cat", "vol", &format!("Example/{name}")]));
+    let ls = || good(&fs_command(&desk, &["ls", "vol", "Example"]));
+    let check = |words: &[&str]| fs_command(&desk, &[&["check"], words].concat());
+    let contents = || {
+        assert_eq!(ls(), format!("common\n{OTHER}\nours\ntheirs\n"));
+        assert_eq!([cat("common"), cat(OTHER)], ["common of vol", "common of away"]);
+        assert_eq!([cat("ours"), cat("theirs")], ["ours of vol", "theirs of away"]);
+    };
+    contents();
+    for words in [&["vol"][..], &["--repair", "vol"]] {
+        let said = good(&check(words));
+        assert!(said.contains("two machines made this folder; 2 names open by this record only"), "{said}");
+    }
+    contents();
+    good(&desk.run(&["fs", "key", "rotate", "-i", "key.txt", "vol"]));
+    contents();
+    // The record is lost: the copy is read, said to be, and put in its place.
+    for lost in [Some("<placeholder>"), Some(""), None] {
+        let record = inside.join("wattlock.dir");
+        fs::copy(&record, inside.join("wattlock.dir.mine")).unwrap();
+        match lost {
+            Some(lost) => fs::write(&record, lost).unwrap(),
+            None => fs::remove_file(&record).unwrap(),
+        }
+        assert_eq!(ls().lines().count(), 4);
+        let said = check(&["vol"]);
+        assert_eq!(code(&said), 83);
+        assert!(String::from_utf8_lossy(&said.stdout).contains("Example: folder record: "));
+        assert_eq!(code(&check(&["--repair", "vol"])), 86);
+        good(&check(&["vol"]));
+        assert_eq!(ls().lines().count(), 4);
+    }
+    let names = ls();
+    let names: Vec<&str> = names.lines().collect();
+    for name in &names[1..] {
+        good(&fs_command(&desk, &["rm", "-y", "vol", &format!("Example/{name}")]));
+    }
+    assert_eq!(ls().lines().collect::<Vec<_>>(), [names[0]]);
+    good(&fs_command(&desk, &["rm", "-y", "-r", "vol", "Example"]));
+    assert!(!inside.exists());
+    good(&check(&["vol"]));
+}
+
+#[test]
+fn b7_the_volumes_own_folder_is_read_by_a_copy_of_its_record() {
+    let desk = crowded("folder");
+    let record = desk.at("vol/wattlock.dir");
+    fs::copy(&record, desk.at("vol/wattlock (conflicted copy).dir")).unwrap();
+    fs::write(&record, "").unwrap();
+    assert_eq!(good(&fs_command(&desk, &["ls", "vol"])), "in\n");
+    let said = fs_command(&desk, &["check", "vol"]);
+    assert_eq!(code(&said), 83);
+    assert!(String::from_utf8_lossy(&said.stdout).contains("the volume's folder: folder record: "));
+    assert_eq!(code(&fs_command(&desk, &["check", "--repair", "vol"])), 86);
+    assert_eq!(fs::read(&record).unwrap(), fs::read(desk.at("vol/wattlock (conflicted copy).dir")).unwrap());
+    good(&fs_command(&desk, &["check", "vol"]));
 }
 
 #[test]
@@ -449,6 +561,7 @@ pub fn apart(desk: &Desk, script: &str) -> Option<Output> {
     let line = format!("set -e; mount --make-rprivate /; {script}");
     command.args(["--mount", "sh", "-c", &line]).current_dir(desk.folder.path()).stdin(Stdio::null());
     command.env("W", env!("CARGO_BIN_EXE_wattlock")).env("WATTLOCK_PROFILE", desk.at("profile.json"));
+    command.env("WATTLOCK_STATE_DIR", desk.at("state"));
     Some(command.env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry")).output().unwrap())
 }
 
@@ -507,7 +620,12 @@ fn the_top_folders_record_is_renewed_if_the_keys_are_the_folders() {
         fs::remove_file(desk.at("vol/wattlock.journal")).unwrap();
         fs::copy(desk.at("other/wattlock.fs"), desk.at("vol/wattlock.fs")).unwrap();
         let before = stored(&desk.at("vol"));
-        refused(&repair(), 83, "wattlock.fs may be another volume's");
+        refused(&repair(), 91, "another volume is in its place");
+        // Nor on a machine that does not know better.
+        let mut fresh = desk.command(&["fs", "check", "--repair", "-i", "key.txt", "vol"]);
+        let fresh = fresh.env("WATTLOCK_STATE_DIR", desk.at("fresh"));
+        refused(&fresh.output().unwrap(), 83, "wattlock.fs may be another volume's");
+        fs::remove_dir_all(desk.at("fresh")).unwrap();
         let after: Vec<PathBuf> = stored(&desk.at("vol"));
         assert!(before.iter().all(|path| after.contains(path)));
         fs::write(desk.at("vol/wattlock.fs"), own).unwrap();

@@ -4,7 +4,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+
+use crate::desk::{self, Desk, skipped};
 
 /// A build folder with files that stand for what is built, and a root to install into.
 struct Tree(tempfile::TempDir);
@@ -98,6 +100,7 @@ fn what_install_puts_uninstall_takes_and_nothing_else() {
         "755 /usr/local/bin/wattlock",
         "755 /usr/local/bin/wattlock-bench",
         "755 /usr/local/bin/wattlock-lab",
+        "755 /usr/local/lib/wattlock/recover.py",
         "link /usr/local/sbin/mount.wattlock -> ../bin/wattlock",
         &before[0],
     ];
@@ -217,9 +220,77 @@ fn what_was_not_built_is_not_installed() {
     let tree = Tree::new();
     fs::remove_file(tree.path("my target/nginx/ngx_http_wattlock_module.so")).unwrap();
     assert!(good(&tree.make("install", &[])).contains("not installed: "));
-    assert_eq!(tree.files().len(), 7);
+    assert_eq!(tree.files().len(), 8);
     good(&tree.make("uninstall", &[]));
     fs::remove_file(tree.path("my target/release/libwattlock_provider.so")).unwrap();
     assert!(refused(&tree.make("install", &[])).contains("`make build` first"));
     assert_eq!(tree.files(), [""; 0], "half an installation is none");
+}
+
+/// The repository's own environment if there is one, else whatever the machine calls Python.
+fn python() -> Command {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/python3");
+    Command::new(if own.exists() { own } else { "python3".into() })
+}
+
+#[test]
+fn the_installed_recover_py_opens_a_sealed_file_a_volume_and_a_stream() {
+    let found = python().args(["-c", "import cryptography"]).stderr(Stdio::null()).status();
+    if !found.is_ok_and(|status| status.success()) {
+        return skipped("no python3 with cryptography");
+    }
+    let (tree, desk) = (Tree::new(), Desk::new(&[]));
+    good(&tree.make("install", &[]));
+    // Alone, as it lies with a backup.
+    fs::copy(tree.path("root/usr/local/lib/wattlock/recover.py"), desk.at("recover.py")).unwrap();
+    let content: Vec<u8> = (0..200_000_u32).map(|number| (number >> 4) as u8).collect();
+    fs::create_dir_all(desk.at("in/letters")).unwrap();
+    fs::write(desk.at("in/letters/big"), &content).unwrap();
+    fs::write(desk.at(&format!("in/{}", "n".repeat(255))), "long").unwrap();
+    std::os::unix::fs::symlink("letters/big", desk.at("in/link")).unwrap();
+    let run = |words: &[&str]| desk::good(&desk.run(words));
+    run(&["fs", "cp", "--into", "-r", "-i", "key.txt", "vol", "in", "/"]);
+    let text = fs::read_to_string(desk.at("key.txt")).unwrap();
+    let recipient = text.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap();
+    run(&["seal", "-q", "-r", recipient, "-o", "sealed", "in/letters/big"]);
+    let mut seal = desk.command(&["stream", "seal", "-r", recipient]);
+    seal.stdin(fs::File::open(desk.at("in/letters/big")).unwrap());
+    fs::write(desk.at("stream"), seal.output().unwrap().stdout).unwrap();
+
+    let recover = |words: &[&str], typed: &str| {
+        fs::write(desk.at("typed"), typed).unwrap();
+        let mut recover = python();
+        recover.arg("-I").arg("recover.py").args(words).current_dir(desk.folder.path());
+        recover.stdin(fs::File::open(desk.at("typed")).unwrap()).output().unwrap()
+    };
+    let lost = |output: &Output, said: &str| {
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && errors.contains(said), "{errors}");
+    };
+    good(&recover(&["file", "key.txt", "sealed", "file"], ""));
+    good(&recover(&["stream", "key.txt", "stream", "streamed"], ""));
+    assert!([desk.at("file"), desk.at("streamed")].iter().all(|path| fs::read(path).unwrap() == content));
+    lost(&recover(&["file", "key.txt", "sealed", "file"], ""), "exists");
+    good(&recover(&["volume", "key.txt", "vol", "out"], ""));
+    let mut same = Command::new("diff");
+    same.args(["-r", "--no-dereference"]).args([desk.at("in"), desk.at("out/in")]);
+    assert_eq!(good(&same.output().unwrap()), "");
+    // By a passphrase alone.
+    fs::write(desk.at("words"), "correct horse\n").unwrap();
+    let add =
+        ["fs", "key", "add", "-i", "key.txt", "--new-passphrase-file", "words", "--work-factor", "4", "vol"];
+    run(&add);
+    let locked = "vol/wattlock.keys/passphrase";
+    lost(&recover(&["volume", locked, "vol", "by"], "wrong\n"), "wrong passphrase");
+    good(&recover(&["volume", locked, "vol", "by"], "correct horse\n"));
+    assert_eq!(fs::read(desk.at("by/in/letters/big")).unwrap(), content);
+    // What is damaged is named, and the rest is recovered.
+    let big = |path: &PathBuf| path.metadata().is_ok_and(|meta| meta.len() > 200_000);
+    let stored = crate::folder_commands::stored(&desk.at("vol")).into_iter().find(big).unwrap();
+    let mut bytes = fs::read(&stored).unwrap();
+    bytes[100_000] ^= 1;
+    fs::write(&stored, bytes).unwrap();
+    lost(&recover(&["volume", "key.txt", "vol", "rest"], ""), "rest/in/letters/big: slot 24");
+    assert_eq!(fs::read(desk.at("rest/in").join("n".repeat(255))).unwrap(), b"long");
+    lost(&recover(&["volume", "key.txt"], ""), "recover.py volume");
 }

@@ -114,6 +114,7 @@ fn a_low_limit_of_open_files_is_told_in_one_line() {
         let mut shell = Command::new("bash");
         shell.args(["-c", &line, env!("CARGO_BIN_EXE_wattlock")]).current_dir(desk.folder.path());
         shell.env("WATTLOCK_PROFILE", desk.at("profile.json")).env("WATTLOCK_TELEMETRY_DIR", desk.at("t"));
+        shell.env("WATTLOCK_STATE_DIR", desk.at("state"));
         let output = shell.stdin(Stdio::null()).output().unwrap();
         good(&output);
         desk.unmount();

@@ -76,6 +76,7 @@ impl Desk {
             .current_dir(self.folder.path())
             .env("WATTLOCK_PROFILE", self.at("profile.json"))
             .env("WATTLOCK_TELEMETRY_DIR", self.at("telemetry"))
+            .env("WATTLOCK_STATE_DIR", self.at("state"))
             .stdin(Stdio::null());
         command
     }

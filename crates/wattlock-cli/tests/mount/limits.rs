@@ -39,7 +39,7 @@ fn more_open_files_than_descriptors_are_one_line_that_says_what_helps() {
     let mut command = Command::new("prlimit");
     command.args(["--nofile=256:256", env!("CARGO_BIN_EXE_wattlock"), "mount", "--foreground"]);
     command.args(["-i", "key.txt", "vol", "mnt"]).current_dir(desk.folder.path()).stderr(Stdio::piped());
-    command.env("WATTLOCK_PROFILE", desk.at("profile.json"));
+    command.env("WATTLOCK_PROFILE", desk.at("profile.json")).env("WATTLOCK_STATE_DIR", desk.at("state"));
     let mut server = command.env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry")).spawn().unwrap();
     let begun = Instant::now();
     while !desk.run(&["fs", "status", "mnt"]).status.success() {

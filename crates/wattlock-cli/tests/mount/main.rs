@@ -21,6 +21,7 @@ mod mistakes;
 mod model;
 mod owners;
 mod replace;
+mod rotate;
 mod synchronised;
 mod user;
 

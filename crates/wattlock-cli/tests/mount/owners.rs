@@ -42,6 +42,7 @@ fn mount_bound(desk: &Desk) {
     let mut command = bound();
     command.arg(env!("CARGO_BIN_EXE_wattlock")).args(["mount", "-i", "key.txt", "vol", "mnt"]);
     command.current_dir(desk.folder.path()).env("WATTLOCK_PROFILE", desk.at("profile.json"));
+    command.env("WATTLOCK_STATE_DIR", desk.at("state"));
     good(&command.env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry")).output().unwrap());
 }
 

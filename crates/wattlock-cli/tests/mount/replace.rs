@@ -241,6 +241,7 @@ fn as_many_removed_files_as_descriptors_are_held_and_no_more() {
         "mnt",
     ]);
     command.current_dir(desk.folder.path()).env("WATTLOCK_PROFILE", desk.at("profile.json"));
+    command.env("WATTLOCK_STATE_DIR", desk.at("state"));
     good(&command.env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry")).output().unwrap());
     let mounted = desk.at("mnt");
     assert_eq!(python(MANY, &mounted), "True []\n300\n");

@@ -47,7 +47,7 @@ fn a_conflicting_copy_is_opened_renamed_and_removed_by_the_name_that_is_shown() 
                 }
                 let mounted = desk.mount(more);
                 for (at, added) in ADDED.iter().enumerate() {
-                    let copy = mounted.join(format!("{name}{added}"));
+                    let copy = mounted.join(format!("{name} [conflict {}]", added.trim()));
                     assert_eq!(fs::read(&copy).unwrap(), b"content", "{added}");
                     fs::OpenOptions::new()
                         .append(true)
@@ -67,6 +67,80 @@ fn a_conflicting_copy_is_opened_renamed_and_removed_by_the_name_that_is_shown() 
                 good(&desk.run(&["fs", "check", "-i", "key.txt", "vol"]));
             }
         }
+    }
+}
+
+/// Two machines made one folder while apart, and a synchronising program kept both records.
+#[test]
+fn b7_a_folder_that_two_machines_made_is_used_and_removed_by_the_names_that_are_shown() {
+    if !fuse() {
+        return;
+    }
+    const RECORD: &str = "wattlock.dir.sync-conflict-20261127-010203-ABCDEFG";
+    let long = "l".repeat(200);
+    for more in [&[][..], &["--shared"]] {
+        let desk = Desk::new(&[]);
+        for (volume, names) in [("vol", ["ours", "common", &long]), ("away", ["theirs", "common", "more"])] {
+            let mounted = desk.mount(&[]);
+            fs::create_dir(mounted.join("Example")).unwrap();
+            for name in names {
+                fs::write(mounted.join("Example").join(name), format!("{name} of {volume}")).unwrap();
+            }
+            desk.unmount();
+            let inside = entries(&desk.at("vol")).pop().unwrap();
+            if volume == "vol" {
+                fs::rename(inside, desk.at("first")).unwrap();
+                continue;
+            }
+            for entry in fs::read_dir(desk.at("first")).unwrap() {
+                let name = entry.as_ref().unwrap().file_name();
+                if name == "wattlock.dir" {
+                    fs::rename(inside.join("wattlock.dir"), inside.join(RECORD)).unwrap();
+                }
+                fs::rename(entry.unwrap().path(), inside.join(name)).unwrap();
+            }
+        }
+        let inside = entries(&desk.at("vol")).pop().unwrap();
+        let mounted = desk.mount(more).join("Example");
+        // Nobody lists it before.
+        let other = format!("common [conflict {}]", &RECORD["wattlock.dir".len()..]);
+        for (name, content) in [
+            ("theirs", "theirs of away"),
+            ("ours", "ours of vol"),
+            ("common", "common of vol"),
+            (&other, "common of away"),
+            ("more", "more of away"),
+        ] {
+            assert_eq!(fs::read(mounted.join(name)).unwrap(), content.as_bytes(), "{name}");
+        }
+        assert_eq!(fs::read_dir(&mounted).unwrap().count(), 6);
+        // Written, replaced, renamed to a name of one's own, and what a program writes beside it.
+        fs::write(mounted.join("theirs"), "new").unwrap();
+        fs::write(mounted.join("temporary"), "replaced").unwrap();
+        fs::rename(mounted.join("temporary"), mounted.join("more")).unwrap();
+        fs::write(mounted.join(format!("{other}~")), "beside").unwrap();
+        fs::rename(mounted.join(&other), mounted.join("mine")).unwrap();
+        assert!(!mounted.join(&other).exists());
+        desk.unmount();
+        good(&desk.run(&["fs", "check", "-i", "key.txt", "vol"]));
+        let mounted = desk.mount(more).join("Example");
+        for (name, content) in [
+            ("theirs", "new"),
+            ("more", "replaced"),
+            ("mine", "common of away"),
+            (&*long, &format!("{long} of vol")),
+        ] {
+            assert_eq!(fs::read(mounted.join(name)).unwrap(), content.as_bytes(), "{name}");
+        }
+        assert_eq!(fs::read(mounted.join(format!("{other}~"))).unwrap(), b"beside");
+        assert_eq!(fs::remove_dir(&mounted).unwrap_err().raw_os_error(), Some(39));
+        for entry in fs::read_dir(&mounted).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        fs::remove_dir(&mounted).unwrap();
+        assert!(!inside.exists());
+        desk.unmount();
+        good(&desk.run(&["fs", "check", "-i", "key.txt", "vol"]));
     }
 }
 

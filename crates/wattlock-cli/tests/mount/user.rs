@@ -62,6 +62,7 @@ impl Home {
             .current_dir(self.folder.path())
             .env("WATTLOCK_PROFILE", self.at("profile.json"))
             .env("WATTLOCK_TELEMETRY_DIR", self.at("telemetry"))
+            .env("WATTLOCK_STATE_DIR", self.at("state"))
             .env_remove("XDG_RUNTIME_DIR")
             .stdin(Stdio::null())
             .output()

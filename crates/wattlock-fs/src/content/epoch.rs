@@ -78,7 +78,8 @@ impl<S: Store> Shared<S> {
         }
         let _creating = write(&self.creating);
         let _epoch = write(&self.epoch);
-        self.bring_into_place(crypto)
+        self.bring_into_place(crypto)?;
+        self.leave_many(crypto)
     }
 
     /// Files that are open or kept.
@@ -104,7 +105,7 @@ impl<S: Store> Shared<S> {
             }
             if state.ledger.is_replaced() {
                 let steps = state.ledger.placing(&durable);
-                self.place(&state.file, &body.key, &steps, &durable, crypto)?;
+                self.place(&state.file, &state.sealer.key, &steps, &durable, crypto)?;
                 state.ledger.placed();
             }
         }
@@ -116,7 +117,11 @@ impl<S: Store> Shared<S> {
             self.forgot.store(true, Ordering::SeqCst);
             return Err(error);
         }
-        bodies.iter().for_each(|body| body.state_mut().ledger.begin_epoch());
+        for body in &bodies {
+            let mut state = body.state_mut();
+            state.ledger.begin_epoch();
+            state.known_id = state.sealer.id;
+        }
         self.journal.shrink();
         *lock(&self.files) = Files::default();
         let pinned = std::mem::take(&mut write(&self.kept).pinned);
@@ -162,9 +167,11 @@ impl<S: Store> Shared<S> {
         // No opener comes meanwhile.
         let open = write(&self.open);
         if open.get(&inode).is_none_or(|content| content.strong_count() == 0) {
-            if body.state().ledger.is_replaced() {
-                lock(&self.files).forgotten.insert((body.id, inode));
+            let state = body.state();
+            if state.ledger.is_replaced() {
+                lock(&self.files).forgotten.insert((state.known_id, inode));
             }
+            drop(state);
             let forgotten = write(&self.kept).forget(inode);
             drop(open);
             drop(forgotten);

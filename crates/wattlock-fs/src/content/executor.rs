@@ -6,7 +6,7 @@ use wattlock_door::Crypto;
 
 use super::ledger::{Draft, InPlace, Logged, Placing, Request, Step};
 use super::slots::{self, FileKey, Writer};
-use super::state::{Scratch, State};
+use super::state::{Scratch, Sealer, State};
 use super::{Content, Shared};
 use crate::Error;
 use crate::format::{OVERHEAD, SPARSE, SlotKind};
@@ -33,9 +33,11 @@ impl<S: Store> Content<S> {
         for step in state.ledger.plan(request) {
             if let Err(error) = self.step(state, &step, &mut tried, scratch, crypto) {
                 take_back(state, tried, scratch);
+                state.next = None;
                 return Err(error);
             }
         }
+        state.take_next();
         Ok(())
     }
 
@@ -57,6 +59,10 @@ impl<S: Store> Content<S> {
             Step::Write(slots) => {
                 journal.usable()?;
                 write_in_place(self.geometry().slot_at(slots.first()), state, slots, tried, scratch)?;
+            }
+            Step::Begin => {
+                journal.usable()?;
+                self.begin_in_place(state, tried, scratch, crypto)?;
             }
             Step::Resize(resize) => {
                 journal.usable()?;
@@ -98,9 +104,12 @@ impl<S: Store> Content<S> {
         let (introduced, replaced) = (state.ledger.number().is_none(), state.ledger.is_replaced());
         let logged = logged?;
         state.ledger.did(step, Some(logged));
+        if draft.header.is_some() {
+            state.take_next();
+        }
         if introduced || draft.cut.is_some() || draft.commit.is_some() {
             let known = (logged.file, state.ledger.committed());
-            lock(&self.shared.files).known.insert((self.body.id, self.body.place.inode), known);
+            lock(&self.shared.files).known.insert((state.known_id, self.body.place.inode), known);
         }
         if !replaced && state.ledger.is_replaced() {
             self.pin();
@@ -124,22 +133,45 @@ impl<S: Store> Content<S> {
             let mut files = lock(&shared.files);
             files.numbers += 1;
             let (number, place) = (files.numbers, body.place.clone());
-            ops.push(&Op::File { number, id: body.id, place, committed: state.ledger.committed() });
+            ops.push(&Op::File { number, id: state.known_id, place, committed: state.ledger.committed() });
             number
         });
         draft.ops(number).for_each(|op| ops.push(&op));
-        if draft.header {
-            let header = shared.seal_header(body.id, SPARSE, &body.key.secret(), crypto)?;
-            record.extend(header.encode());
+        if let Some(new) = draft.header {
+            let Sealer { id, key, .. } = state.next.as_ref().unwrap_or(&state.sealer);
+            let flags = if new.sparse { SPARSE } else { 0 };
+            record.extend(shared.seal_header(*id, flags, &key.secret(), crypto)?.encode());
         }
         for put in draft.puts() {
             record.extend_from_slice(&sealed[put.from..][..put.bytes]);
         }
         for hole in draft.holes.iter().copied() {
-            record.extend(slots::seal_hole(&body.key, &mut state.writer, hole, crypto)?);
+            let Sealer { key, writer, .. } = state.next.as_mut().unwrap_or(&mut state.sealer);
+            record.extend(slots::seal_hole(key, writer, hole, crypto)?);
         }
         let (record, blob) = shared.journal.append(record, &ops, crypto)?;
         Ok(Logged { file: number, record, blob })
+    }
+}
+
+impl<S: Store> Content<S> {
+    /// Writes a header for the file's next key, and its sealed empty slot, over what is there, which is kept.
+    fn begin_in_place(
+        &self,
+        state: &State<S::File>,
+        tried: &mut Option<Tried>,
+        scratch: &mut Scratch,
+        crypto: &mut impl Crypto,
+    ) -> Result<(), Error> {
+        let failed = |error| Error::io("writing a file", error);
+        let Sealer { id, key, .. } = state.next.as_ref().unwrap_or(&state.sealer);
+        let header = self.shared.seal_header(*id, 0, &key.secret(), crypto)?;
+        let begin = [&header.encode()[..], &scratch.slots[..OVERHEAD]].concat();
+        scratch.old.resize(begin.len(), 0);
+        let got = state.file.read_at(&mut scratch.old, 0).map_err(failed)?;
+        scratch.old.truncate(got);
+        *tried = Some(Tried { at: 0, physical: state.ledger.physical() });
+        state.file.write_at(&begin, 0).map_err(failed)
     }
 }
 

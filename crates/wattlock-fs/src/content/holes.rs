@@ -6,7 +6,7 @@ use wattlock_door::Crypto;
 use super::ledger::Request;
 use super::overlay::ancestors;
 use super::slots;
-use super::state::{Scratch, State, with_scratch};
+use super::state::{Scratch, Sealer, State, with_scratch};
 use super::{BATCH, Content, LEAST_HOLE};
 use crate::Error;
 use crate::format::{NONCE_LEN, OVERHEAD, SlotKind};
@@ -45,7 +45,7 @@ impl<S: Store> Content<S> {
             if slot[..NONCE_LEN].iter().all(|byte| *byte == 0) {
                 continue;
             }
-            if let Some(level) = slots::open_hole(&self.body.key, ancestor, &slot, crypto)?
+            if let Some(level) = slots::open_hole(&state.sealer.key, ancestor, &slot, crypto)?
                 && index - ancestor < 1 << level
             {
                 return Ok(Some((ancestor, ancestor + (1 << level))));
@@ -101,7 +101,7 @@ impl<S: Store> Content<S> {
         let (full, tail) = (if fill { geometry.stride() as usize } else { 0 }, geometry.within(new, len));
         scratch.room(full + tail + OVERHEAD);
         {
-            let (key, writer) = (&self.body.key, &mut state.writer);
+            let Sealer { key, writer, .. } = &mut state.sealer;
             let (to_old, to_new) = scratch.slots[..full + tail + OVERHEAD].split_at_mut(full);
             if fill {
                 scratch.head.resize(geometry.chunk() as usize, 0);
@@ -136,7 +136,10 @@ impl<S: Store> Content<S> {
         }
         self.write_at(state, &vec![0; (first * chunk - at) as usize], at, crypto)?;
         self.write_at(state, &vec![0; (end - behind * chunk) as usize], behind * chunk, crypto)?;
-        with_scratch(|scratch| self.punch(state, first, behind, scratch, crypto))
+        with_scratch(|scratch| {
+            self.be_alone(state, scratch, crypto)?;
+            self.punch(state, first, behind, scratch, crypto)
+        })
     }
 
     /// Makes slots from `first` to before `behind`, all of them full, a hole.

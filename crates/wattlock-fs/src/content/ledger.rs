@@ -19,8 +19,8 @@ use super::overlay::{Overlay, Piece, runs};
 use crate::format::{Geometry, HEADER_LEN, HOLE_LEN, OVERHEAD};
 use crate::journal::Durable;
 pub(crate) use placing::{Look, Placing, placing, recovering, whole};
-use steps::Why;
-pub(crate) use steps::{Draft, InPlace, Logged, Put, Request, Resize, Room, Step, Until};
+pub(crate) use steps::{Draft, InPlace, Logged, NewHeader, Put, Request, Resize, Room, Step, Until};
+use steps::{SPARSE, Why};
 
 /// Room is taken in multiples of so many bytes, so that lines that are appended need not take it each.
 const BLOCK: u64 = 4096;
@@ -75,6 +75,7 @@ struct Mark {
     len: u64,
     cuts: u64,
     doubts: u64,
+    begins: u64,
     wrote: bool,
 }
 
@@ -111,6 +112,11 @@ pub(crate) struct Ledger {
     overlay: Overlay,
     /// Where in the journal a new header is.
     header: Option<u64>,
+    /// A record has another key of the file.
+    turned: bool,
+    /// The header in place may be older than the key, and the journal has none: the next record has one.
+    begun: bool,
+    begins: u64,
     /// The journal's latest record about this file.
     touched: u64,
     /// Something was written in place since the last sync.
@@ -150,6 +156,9 @@ impl Ledger {
             reserved,
             overlay: Overlay::default(),
             header: None,
+            turned: false,
+            begun: false,
+            begins: 0,
             touched: 0,
             wrote: reserved,
             doubt: false,
@@ -197,6 +206,7 @@ impl Ledger {
         }
         // An earlier opener may have written without syncing.
         ledger.wrote = reserved || ledger.number.is_some();
+        ledger.begun = reserved;
         ledger.floor = ledger.slots(ledger.committed);
         ledger
     }
@@ -234,6 +244,11 @@ impl Ledger {
     /// Whether the journal has slots or a header of it.
     pub(crate) fn is_replaced(&self) -> bool {
         !self.overlay.is_empty() || self.header.is_some()
+    }
+
+    /// Whether the journal has a header of it.
+    pub(crate) fn has_header(&self) -> bool {
+        self.header.is_some()
     }
 
     /// Whether the header in place may never have been durable, and the journal has no other.
@@ -284,13 +299,31 @@ impl Ledger {
 
     /// The steps by which a request is carried out.
     pub(crate) fn plan(&mut self, request: &Request) -> Vec<Step> {
+        let mut steps = self.planned(request);
+        if self.begun {
+            let sparse = self.sparse;
+            let logged = steps.iter_mut().find_map(|step| match step {
+                Step::Log(draft) => Some(draft),
+                _ => None,
+            });
+            logged.map(|draft| draft.header.get_or_insert(NewHeader { sparse, turn: false }));
+        }
+        steps
+    }
+
+    fn planned(&mut self, request: &Request) -> Vec<Step> {
         match request {
             Request::Write { first, until, len, left } => self.write(*first, *until, *len, left),
             Request::Extend { len, fill } => self.extend(*len, *fill),
-            Request::Cut { len, run } => self.cut(*len, *run),
+            Request::Cut { len, run, turn } => self.cut(*len, *run, *turn),
+            Request::Turn { puts, holes, sparse, renamed } => self.turn(puts, holes, (*sparse, *renamed)),
+            Request::Rename => {
+                let header = Some(NewHeader { sparse: self.sparse, turn: false });
+                vec![Step::Log(Draft { header, ..Draft::default() })]
+            }
             Request::Punch { first, behind } => {
                 let holes = runs(*first, *behind);
-                vec![Step::Log(Draft { header: !self.sparse, holes, ..Draft::default() })]
+                vec![Step::Log(Draft { header: self.allows_holes(), holes, ..Draft::default() })]
             }
             Request::Sync => self.sync(),
             Request::Commit => self.commit(),
@@ -350,7 +383,7 @@ impl Ledger {
         for put in draft.puts() {
             let at = geometry.slot_at(put.first);
             let end = at + put.bytes as u64;
-            let (from, until) = match self.sparse || draft.header {
+            let (from, until) = match self.sparse || draft.header.is_some() {
                 true => (at, end),
                 false => (self.roomy, end.next_multiple_of(BLOCK)),
             };
@@ -377,7 +410,7 @@ impl Ledger {
     /// What must be durable before anything is written behind the committed end: where that end is, and that nothing is
     /// behind it which was cut and is older than the last sync.
     fn make_end_known(&self, steps: &mut Vec<Step>) {
-        if !self.is_new() {
+        if !self.is_new() || self.turned {
             if self.number.is_none() {
                 steps.push(Step::Log(Draft::default()));
             }
@@ -412,18 +445,45 @@ impl Ledger {
         let tail = put(new, from, geometry.within(new, len) + OVERHEAD);
         let holes = runs(old + u64::from(fill), new);
         let puts = [filled, Some(tail)];
-        let draft = Draft { header: !self.sparse, puts, holes, len: Some(len), ..Draft::default() };
+        let header = self.allows_holes();
+        let draft = Draft { header, puts, holes, len: Some(len), ..Draft::default() };
         self.log(draft, &mut steps);
         steps
     }
 
-    fn cut(&self, len: u64, run: Option<u64>) -> Vec<Step> {
+    /// The header that a record needs whose hole records are the file's first.
+    fn allows_holes(&self) -> Option<NewHeader> {
+        (!self.sparse).then_some(SPARSE)
+    }
+
+    /// Whether nothing of it is committed or in the journal: another key may be written in place.
+    fn is_blank(&self) -> bool {
+        self.is_new() && self.floor == 0 && self.overlay.is_empty() && self.header.is_none()
+    }
+
+    fn turn(&self, puts: &[Put], holes: &[(u64, u8)], (sparse, renamed): (bool, bool)) -> Vec<Step> {
+        if self.len == 0 && self.is_blank() && !renamed {
+            return vec![Step::Begin];
+        }
+        let header = Some(NewHeader { sparse, turn: true });
+        let draft = Draft { header, turned: puts.to_vec(), holes: holes.to_vec(), ..Draft::default() };
+        let mut steps = Vec::new();
+        self.log(draft, &mut steps);
+        steps
+    }
+
+    fn cut(&self, len: u64, run: Option<u64>, turn: bool) -> Vec<Step> {
+        debug_assert!(!turn || len == 0);
         let geometry = self.geometry;
         let index = geometry.tail(len);
         let bytes = geometry.within(index, len) + OVERHEAD;
         let mut steps = Vec::with_capacity(4);
         let loose = self.floor <= index && self.overlay.last().is_none_or(|last| last < index);
-        if loose && run.is_none_or(|start| start == index) {
+        if turn && self.is_blank() {
+            let resize = Resize { stored: geometry.stored_len(0), why: Why::Cut(0) };
+            return vec![Step::Begin, Step::Resize(resize)];
+        }
+        if !turn && loose && run.is_none_or(|start| start == index) {
             // Bytes that are there already: this finds room.
             self.in_place(index, 0, bytes, None, &mut steps);
             steps.push(Step::Resize(Resize { stored: geometry.stored_len(len), why: Why::Cut(len) }));
@@ -435,7 +495,9 @@ impl Ledger {
             Step::Room(Room { at: geometry.slot_at(*first), len: HOLE_LEN as u64, needed: true })
         };
         steps.extend(holes.iter().map(hole));
-        steps.push(Step::Log(Draft { cut: Some(len), puts: [Some(put), None], holes, ..Draft::default() }));
+        let header = turn.then_some(NewHeader { sparse: false, turn });
+        let puts = [Some(put), None];
+        steps.push(Step::Log(Draft { cut: Some(len), header, puts, holes, ..Draft::default() }));
         // Committed bytes go only after the journal knows that they may.
         steps.push(Step::SyncJournal(Until::Touched));
         let at = geometry.slot_at(index);
@@ -455,7 +517,8 @@ impl Ledger {
         if self.cut == Cut::Fresh {
             self.cut = Cut::Outdated;
         }
-        self.mark = Mark { len: self.len, cuts: self.cuts, doubts: self.doubts, wrote };
+        let Ledger { len, cuts, doubts, begins, .. } = *self;
+        self.mark = Mark { len, cuts, doubts, begins, wrote };
         let mut steps = Vec::with_capacity(2);
         steps.extend(wrote.then_some(Step::SyncFile));
         steps.push(Step::SyncJournal(Until::Record(self.touched)));
@@ -473,6 +536,7 @@ impl Ledger {
             return Vec::new();
         }
         self.doubt = false;
+        self.begun &= self.begins != mark.begins;
         if self.cuts != mark.cuts {
             // What was cut and grew again meanwhile may rest on records that are not durable yet.
             return vec![Step::SyncJournal(Until::Touched)];
@@ -512,6 +576,13 @@ impl Ledger {
                 self.roomy = self.roomy.max(self.physical);
                 self.len = slots.len.unwrap_or(self.len);
             }
+            Step::Begin => {
+                self.wrote = true;
+                self.physical = self.physical.max(self.geometry.stored_len(0));
+                self.roomy = self.roomy.max(self.physical);
+                (self.sparse, self.begun) = (false, true);
+                self.begins += 1;
+            }
             Step::Room(room) => self.roomy = self.roomy.max(room.at + room.len),
             Step::Resize(resize) => {
                 if resize.stored < self.physical {
@@ -550,12 +621,17 @@ impl Ledger {
             (self.number, self.known) = (Some(file), Known::By(record));
         }
         let mut at = blob;
-        if draft.header {
-            (self.header, self.sparse) = (Some(at), true);
-            at += HEADER_LEN as u64;
-        }
         if let Some(len) = draft.cut {
             self.logged_cut(len);
+        }
+        if let Some(NewHeader { sparse, turn }) = draft.header {
+            (self.header, self.sparse, self.begun) = (Some(at), sparse, false);
+            at += HEADER_LEN as u64;
+            if turn {
+                // What the old key has sealed does not open.
+                (self.turned, self.known, self.cut) = (true, Known::By(record), Cut::Durable);
+                self.overlay.clear();
+            }
         }
         let mut bytes = 0;
         for put in draft.puts() {
@@ -635,7 +711,8 @@ impl Ledger {
         self.floor = self.slots(self.len);
         (self.number, self.known, self.touched) = (None, Known::By(0), 0);
         // `wrote` stays: a write that failed in the background is told to the next sync of that file.
-        (self.reserved, self.grown, self.doubt) = (false, 0, false);
+        (self.reserved, self.turned, self.begun) = (false, false, false);
+        (self.grown, self.doubt) = (0, false);
         self.cut = Cut::Durable;
     }
 }

@@ -10,17 +10,15 @@ use zeroize::Zeroizing;
 
 use super::ledger::{Ledger, Over};
 use super::slots::{self, FileKey, Writer};
-use super::state::Body;
-use super::{Content, Open, RANGE, SOUND_MAX, Shared};
+use super::state::{Body, Sealer};
+use super::{Content, Open, SOUND_MAX, Shared};
 use crate::Error;
 use crate::format::{HEADER_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
 use crate::store::{File, Place, Store};
 
-/// Seconds by which a clock may have been set back since an epoch began, or another machine's is behind.
-const CLOCKS: u64 = 600;
-
-/// By so much a file's time may be behind the clock at which it was made.
-const AHEAD: Duration = Duration::from_millis(50);
+/// By so much a file's time may be behind the clock at which it was made. Where a clock was set back since, what was
+/// made looks older than the epoch, and is damage instead of nothing.
+pub(super) const BEHIND: Duration = Duration::from_millis(20);
 
 /// Pieces of 64 KiB that are looked at in a file without a header.
 const EMPTY_READS: usize = 16;
@@ -37,11 +35,16 @@ impl<S: Store> Shared<S> {
         there.or_else(|| self.kept_content(inode, &mut open))
     }
 
-    /// The length of the content of an inode, if it is open or kept.
-    pub(super) fn known_len(&self, inode: (u64, u64)) -> Option<u64> {
+    /// What the openers of an inode share, if it is open or kept.
+    pub(super) fn known_body(&self, inode: (u64, u64)) -> Option<Arc<Body<S::File>>> {
         let content = read(&self.open).get(&inode).and_then(Weak::upgrade);
         let body = content.as_ref().map(|content| content.body.clone());
-        if let Some(body) = body.or_else(|| read(&self.kept).get(inode)) {
+        body.or_else(|| read(&self.kept).get(inode))
+    }
+
+    /// The length of the content of an inode, if it is open or kept.
+    pub(super) fn known_len(&self, inode: (u64, u64)) -> Option<u64> {
+        if let Some(body) = self.known_body(inode) {
             return Some(body.state().ledger.len());
         }
         if !self.read_only {
@@ -91,6 +94,9 @@ impl<S: Store> Shared<S> {
             None => (self.outside_ranges()?, false),
         };
         let (key, first) = self.empty_file(id, crypto)?;
+        if reserved {
+            lock(&self.made).insert(&place, id);
+        }
         let write = |file: &S::File| {
             let failed = |error| Error::io("writing a header", error);
             if anew {
@@ -109,7 +115,9 @@ impl<S: Store> Shared<S> {
                 write(&file)?;
             }
             let ledger = Ledger::created(self.geometry, reserved, first.len() as u64);
-            Ok(Body::new(place, id, key, file, ledger))
+            let body = Body::new(place, Sealer::new(id, key), file, ledger);
+            body.state_mut().own_key = true;
+            Ok(body)
         })
     }
 
@@ -133,11 +141,11 @@ impl<S: Store> Shared<S> {
                 lock(&self.lines).push(format!("{path}: 0 bytes are shown; nothing of it had been synced"));
             }
             let ledger = Ledger::read_over(self.geometry, physical, false, over);
-            return self.remember(place.inode, file, |file| Ok(Body::new(place, 0, key, file, ledger)));
+            return self
+                .remember(place.inode, file, |file| Ok(Body::new(place, Sealer::new(0, key), file, ledger)));
         }
-        let header = Header::parse(&bytes[..got])?;
-        let key = FileKey::new(&*self.open_header(&header, crypto)?, crypto)?;
-        let sparse = header.flags & SPARSE != 0;
+        let mut header = Header::parse(&bytes[..got])?;
+        let mut key = FileKey::new(&*self.open_header(&header, crypto)?, crypto)?;
         let known = read(&self.over)
             .get(&place.inode)
             .filter(|(id, _)| *id == header.id)
@@ -158,10 +166,15 @@ impl<S: Store> Shared<S> {
                 Over { len, ..Over::default() }
             }
         };
-        let sparse = sparse || over.header.is_some();
+        if let Some(at) = over.header {
+            (header, key) = self.journaled_header(at, crypto)?;
+        }
+        let sparse = header.flags & SPARSE != 0;
         let ledger = Ledger::read_over(self.geometry, physical, sparse, over);
         lock(&self.sound).insert(place.inode);
-        self.remember(place.inode, file, |file| Ok(Body::new(place, header.id, key, file, ledger)))
+        self.remember(place.inode, file, |file| {
+            Ok(Body::new(place, Sealer::new(header.id, key), file, ledger))
+        })
     }
 
     /// See [`Contents::open`]. The caller holds the epoch.
@@ -202,7 +215,7 @@ impl<S: Store> Shared<S> {
                 .ok_or_else(|| Error::Damaged("the end of the file is missing".into()))?;
             let files = lock(&shared.files);
             let known = files.known.get(&(header.id, place.inode)).copied();
-            let reserved = files.ranges.iter().any(|start| header.id.wrapping_sub(*start) < RANGE);
+            let reserved = files.is_reserved(header.id);
             let files_forgot = files.forgotten.contains(&(header.id, place.inode));
             drop(files);
             if files_forgot && file.is_removed() {
@@ -211,7 +224,7 @@ impl<S: Store> Shared<S> {
             }
             let was = (len, stored, header.flags & SPARSE != 0);
             let ledger = Ledger::opened(shared.geometry, was, known, reserved);
-            Ok(Body::new(place, header.id, key, file, ledger))
+            Ok(Body::new(place, Sealer::new(header.id, key), file, ledger))
         })
     }
 
@@ -255,10 +268,10 @@ impl<S: Store> Shared<S> {
         if !named || header.iter().any(|byte| *byte != 0) {
             return Ok(false);
         }
-        let since = Duration::from_secs(self.journal.since().saturating_sub(CLOCKS));
+        let since = self.journal.since().saturating_sub(BEHIND);
         match file.born() {
-            Some(born) if born + AHEAD > self.started => Ok(false),
-            Some(born) if born >= since && !self.journal.is_younger_than(since) => Ok(true),
+            Some(born) if born + BEHIND > self.started => Ok(false),
+            Some(born) if !self.journal.is_younger_than(since) => Ok(born >= since),
             _ => is_empty(file),
         }
     }
@@ -288,8 +301,8 @@ impl<S: Store> Shared<S> {
         secret: &[u8; 32],
         crypto: &mut impl Crypto,
     ) -> Result<Header, Error> {
-        let (generation, key) =
-            self.keys.last().ok_or_else(|| Error::Usage("the volume has no key".into()))?;
+        let keys = read(&self.keys);
+        let (generation, key) = keys.last().ok_or_else(|| Error::Usage("the volume has no key".into()))?;
         let mut nonce = [0; NONCE_LEN];
         slots::random(&mut nonce)?;
         let mut header = Header {
@@ -317,7 +330,8 @@ impl<S: Store> Shared<S> {
         if header.chunk_log2 != self.geometry.log2() || header.flags & !SPARSE != 0 {
             return Err(wrong());
         }
-        let Some((_, key)) = self.keys.iter().find(|(generation, _)| *generation == header.generation) else {
+        let keys = read(&self.keys);
+        let Some((_, key)) = keys.iter().find(|(generation, _)| *generation == header.generation) else {
             let missing = header.generation;
             return Err(Error::Damaged(format!("the header names key {missing}, which the volume lacks")));
         };

@@ -137,7 +137,7 @@ impl<S: Store> Content<S> {
         let (to_middle, to_tail) = rest.split_at_mut(rest.len() - tail_takes);
         let mut pieces: [&mut [u8]; 3] = [&mut head[..], to_middle, &mut tail[..]];
         debug_assert!(last == last_data || last == last_data + 1);
-        slots::open(&self.body.key, geometry, first, &mut slots[from..until], &mut pieces, crypto)?;
+        slots::open(&state.sealer.key, geometry, first, &mut slots[from..until], &mut pieces, crypto)?;
         to_head.copy_from_slice(&head[skip.min(head.len())..][..head_takes]);
         to_tail.copy_from_slice(&tail[..tail_takes]);
         Ok(())
@@ -212,6 +212,6 @@ impl<S: Store> Content<S> {
             return run.map(|_| ()).ok_or_else(|| Error::Damaged(format!("chunk {index}")));
         }
         let mut pieces: [&mut [u8]; 3] = [&mut to[..], &mut [], &mut []];
-        slots::open(&self.body.key, geometry, index, &mut scratch.slots[..stored], &mut pieces, crypto)
+        slots::open(&state.sealer.key, geometry, index, &mut scratch.slots[..stored], &mut pieces, crypto)
     }
 }

@@ -99,13 +99,15 @@ impl<S: Store> Shared<S> {
         // Records that only memory has are no replacement for what they overwrite.
         let durable = self.journal.sync_found(crypto)?;
         let wrong = self.each_known(files, stop, &mut |file, place, mut lost: Lost| {
-            let Some((_, key)) = self.header_of(file, lost.id, crypto)? else { return Ok(Some(lost)) };
+            let Some((_, header, key)) = self.header_of_lost(file, &lost, crypto)? else {
+                return Ok(Some(lost));
+            };
             refuse_newer(file, &place, &lost, written)?;
             if let Some(len) = self.mend(file, &key, &mut lost, &durable, crypto)? {
                 let path = place.shown();
                 lines.push(format!("{path}: kept {len} bytes; what followed had not been synced"));
             }
-            mended.push((place, lost.id));
+            mended.push((place, header.id));
             Ok(None)
         })?;
         lines.extend(wrong.iter().map(not_the_file));
@@ -137,9 +139,8 @@ impl<S: Store> Shared<S> {
         }
         let written = self.journal.written()?;
         let wrong = self.each_known(said.files, stop, &mut |file, place, lost: Lost| {
-            let Some((_, key)) = self.header_of(file, lost.id, crypto)? else { return Ok(Some(lost)) };
+            let Some((id, _, key)) = self.header_of_lost(file, &lost, crypto)? else { return Ok(Some(lost)) };
             refuse_newer(file, &place, &lost, written)?;
-            let id = lost.id;
             let over = self.over(file, &key, lost, crypto)?;
             write(&self.over).insert(place.inode, (id, over));
             Ok(None)

@@ -13,25 +13,52 @@ use crate::store::{File, Place};
 /// One file: kept by its openers, and by the journal as long as it has something of it that only memory knows.
 pub(super) struct Body<F> {
     pub(super) place: Place,
-    /// Tells files of one volume apart.
-    pub(super) id: u64,
-    pub(super) key: FileKey,
     state: RwLock<State<F>>,
     /// Held by a sync: another one must not return before what it waits for is durable.
     pub(super) syncing: Mutex<()>,
 }
 
+/// What seals a file.
+pub(super) struct Sealer {
+    /// Tells files of one volume apart.
+    pub(super) id: u64,
+    pub(super) key: FileKey,
+    pub(super) writer: Writer,
+}
+
+impl Sealer {
+    pub(super) fn new(id: u64, key: FileKey) -> Sealer {
+        Sealer { id, key, writer: Writer::default() }
+    }
+}
+
 /// What changes of an open file.
 pub(super) struct State<F> {
     pub(super) file: Arc<F>,
-    pub(super) writer: Writer,
+    pub(super) sealer: Sealer,
+    /// By which id the journal knows the file: it has another one from the next epoch on, if it gets another key.
+    pub(super) known_id: u64,
+    /// The file's next id and key, while a request is carried out that changes them.
+    pub(super) next: Option<Sealer>,
+    /// No other file can have its key: this run made it.
+    pub(super) own_key: bool,
     pub(super) ledger: Ledger,
 }
 
+impl<F> State<F> {
+    /// What is to seal the file next does so from now on.
+    pub(super) fn take_next(&mut self) {
+        if let Some(next) = self.next.take() {
+            (self.sealer, self.own_key) = (next, true);
+        }
+    }
+}
+
 impl<F: File> Body<F> {
-    pub(super) fn new(place: Place, id: u64, key: FileKey, file: F, ledger: Ledger) -> Arc<Body<F>> {
-        let state = State { file: Arc::new(file), writer: Writer::default(), ledger };
-        Arc::new(Body { place, id, key, state: RwLock::new(state), syncing: Mutex::default() })
+    pub(super) fn new(place: Place, sealer: Sealer, file: F, ledger: Ledger) -> Arc<Body<F>> {
+        let (known_id, file) = (sealer.id, Arc::new(file));
+        let state = State { file, sealer, known_id, next: None, own_key: false, ledger };
+        Arc::new(Body { place, state: RwLock::new(state), syncing: Mutex::default() })
     }
 
     pub(super) fn state(&self) -> RwLockReadGuard<'_, State<F>> {

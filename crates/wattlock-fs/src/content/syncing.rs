@@ -6,7 +6,7 @@ use zeroize::Zeroize;
 
 use super::ledger::{Request, Step, Until};
 use super::slots;
-use super::state::{Scratch, State, with_scratch};
+use super::state::{Scratch, Sealer, State, with_scratch};
 use super::{BATCH, Content, EIO};
 use crate::Error;
 use crate::format::{OVERHEAD, SPARSE};
@@ -32,7 +32,8 @@ impl<S: Store> Content<S> {
         let geometry = self.geometry();
         if state.ledger.needs_header() {
             let flags = if state.ledger.is_sparse() { SPARSE } else { 0 };
-            let header = self.shared.seal_header(self.body.id, flags, &self.body.key.secret(), crypto)?;
+            let Sealer { id, key, .. } = &state.sealer;
+            let header = self.shared.seal_header(*id, flags, &key.secret(), crypto)?;
             let failed = |error| Error::io("writing a file again", error);
             state.file.write_at(&header.encode(), 0).map_err(failed)?;
         }
@@ -84,8 +85,14 @@ impl<S: Store> Content<S> {
         let mut plain = std::mem::take(&mut scratch.head);
         plain.resize(stored - (stored.div_ceil(stride)) * OVERHEAD, 0);
         let mut pieces: [&mut [u8]; 3] = [&mut plain[..], &mut [], &mut []];
-        let opened =
-            slots::open(&self.body.key, geometry, first, &mut scratch.slots[..stored], &mut pieces, crypto);
+        let opened = slots::open(
+            &state.sealer.key,
+            geometry,
+            first,
+            &mut scratch.slots[..stored],
+            &mut pieces,
+            crypto,
+        );
         scratch.head = plain;
         opened?;
         let written = state.file.write_at(&scratch.old, geometry.slot_at(first));
@@ -164,7 +171,12 @@ impl<S: Store> Content<S> {
                     }
                 }
                 // Of a file's own state only its lock decides.
-                Step::SyncJournal(_) | Step::Log(_) | Step::Write(_) | Step::Resize(_) | Step::Room(_) => {
+                Step::SyncJournal(_)
+                | Step::Log(_)
+                | Step::Write(_)
+                | Step::Begin
+                | Step::Resize(_)
+                | Step::Room(_) => {
                     return Err(Error::io("syncing a file", rustix::io::Errno::INVAL));
                 }
             }

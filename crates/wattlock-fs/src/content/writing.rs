@@ -7,7 +7,7 @@ use super::executor::try_room;
 use super::ledger::Request;
 use super::overlay::runs;
 use super::slots;
-use super::state::{Scratch, State, with_scratch};
+use super::state::{Scratch, Sealer, State, with_scratch};
 use super::{BATCH, Content};
 use crate::Error;
 use crate::format::{OVERHEAD, SlotKind};
@@ -71,10 +71,11 @@ impl<S: Store> Content<S> {
         }
         let old = state.ledger.len();
         with_scratch(|scratch| {
+            self.be_alone(state, scratch, crypto)?;
             let done = self.write_all(state, from, at, scratch, crypto);
             // Nothing of it was written: nor is there a hole in front of it, and the length says so at once.
             if done.is_err() && (old + 1..=at).contains(&state.ledger.len()) {
-                _ = self.cut(state, old, scratch, crypto);
+                _ = self.cut(state, old, false, scratch, crypto);
             }
             done
         })
@@ -130,7 +131,8 @@ impl<S: Store> Content<S> {
         {
             let Scratch { slots, head, tail, .. } = scratch;
             let (pieces, to) = ([&head[..], middle, &tail[..]], &mut slots[..bytes]);
-            slots::seal_pieces(&self.body.key, &mut state.writer, geometry, first, &pieces, to, crypto)?;
+            let Sealer { key, writer, .. } = &mut state.sealer;
+            slots::seal_pieces(key, writer, geometry, first, &pieces, to, crypto)?;
         }
         self.carry_out(state, &Request::Write { first, until, len, left }, scratch, crypto)
     }
@@ -223,9 +225,13 @@ impl<S: Store> Content<S> {
             let mut state = self.state_mut();
             with_scratch(|scratch| {
                 if len > state.ledger.len() {
+                    self.be_alone(&mut state, scratch, crypto)?;
                     self.extend(&mut state, len, scratch, crypto)
                 } else if may_cut && len < state.ledger.len() {
-                    self.cut(&mut state, len, scratch, crypto)
+                    // What an empty file had before can be put back by the storage: it does not open with another key.
+                    self.cut(&mut state, len, len == 0, scratch, crypto)
+                } else if may_cut && len == 0 {
+                    self.empty_again(&mut state, scratch, crypto)
                 } else {
                     Ok(())
                 }
@@ -237,6 +243,7 @@ impl<S: Store> Content<S> {
         &self,
         state: &mut State<S::File>,
         len: u64,
+        turn: bool,
         scratch: &mut Scratch,
         crypto: &mut impl Crypto,
     ) -> Result<(), Error> {
@@ -251,18 +258,25 @@ impl<S: Store> Content<S> {
         head.truncate(geometry.within(index, len));
         scratch.head = head;
         result?;
-        // A run of holes that begins before and goes on behind the cut.
-        let run = match state.ledger.is_sparse() && index < geometry.tail(state.ledger.len()) {
+        // A run of holes that begins before and goes on behind the cut; with another key none goes on.
+        let run = match !turn && state.ledger.is_sparse() && index < geometry.tail(state.ledger.len()) {
             true => self.run_at(state, index, crypto)?.map(|(start, _)| start),
             false => None,
         };
         let bytes = scratch.head.len() + OVERHEAD;
         scratch.room(bytes);
-        {
+        if turn {
+            self.next_key(state, state.sealer.id, crypto)?;
+        }
+        let sealed = {
             let Scratch { slots, head, .. } = scratch;
             let (what, to) = ((index, SlotKind::Data), &mut slots[..bytes]);
-            slots::seal_one(&self.body.key, &mut state.writer, what, head, to, crypto)?;
-        }
-        self.carry_out(state, &Request::Cut { len, run }, scratch, crypto)
+            let Sealer { key, writer, .. } = state.next.as_mut().unwrap_or(&mut state.sealer);
+            slots::seal_one(key, writer, what, head, to, crypto)
+        };
+        let done =
+            sealed.and_then(|()| self.carry_out(state, &Request::Cut { len, run, turn }, scratch, crypto));
+        state.next = None;
+        done
     }
 }

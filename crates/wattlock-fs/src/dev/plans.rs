@@ -7,7 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::content::ledger::{self, Draft, Ledger, Logged, Look, Placing, Request, Standing, Step, Until};
+use crate::content::ledger::{
+    self, Draft, Ledger, Logged, Look, Placing, Put, Request, Standing, Step, Until,
+};
 use crate::content::overlay::{ancestors, runs};
 use crate::content::recovery::said::{Lost, Said};
 use crate::format::{Geometry, HEADER_LEN, HOLE_LEN, OVERHEAD};
@@ -25,20 +27,33 @@ const NUMBER: u32 = 1;
 /// Chooses a number below the argument.
 pub type Choose<'a> = &'a mut dyn FnMut(usize) -> usize;
 
-/// What a slot has.
+/// What a slot has, and the key that opens it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
     Zero,
-    Data { version: u32, bytes: u64 },
-    Hole { level: u8 },
+    Data { version: u32, bytes: u64, key: u32 },
+    Hole { level: u8, key: u32 },
     Torn,
 }
 
-/// A backing file, or a content: its length, and slots that are not zero.
+impl Slot {
+    /// The same content under another key.
+    fn sealed(self, key: u32) -> Slot {
+        match self {
+            Slot::Data { version, bytes, .. } => Slot::Data { version, bytes, key },
+            Slot::Hole { level, .. } => Slot::Hole { level, key },
+            other => other,
+        }
+    }
+}
+
+/// A backing file, or a content: its length, and slots that are not zero. A backing file has its key in its header; slots of
+/// contents have no key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Image {
     slots: BTreeMap<u64, Slot>,
     len: u64,
+    key: u32,
 }
 
 impl Image {
@@ -79,10 +94,12 @@ impl Image {
     }
 
     /// As a backing file: what recovery finds in a slot.
-    fn look(&self, index: u64, room: usize) -> Look {
+    fn look(&self, key: u32, index: u64, room: usize) -> Look {
         match self.get(index) {
-            Slot::Data { bytes, .. } if bytes as usize + OVERHEAD == room => Look::Opens,
-            Slot::Hole { level } if room >= 64 => Look::Hole(level),
+            Slot::Data { bytes, key: with, .. } if with == key && bytes as usize + OVERHEAD == room => {
+                Look::Opens
+            }
+            Slot::Hole { level, key: with } if with == key && room >= 64 => Look::Hole(level),
             _ => Look::Broken,
         }
     }
@@ -95,13 +112,15 @@ impl Image {
             let slot = self.get(index);
             let covered = || {
                 ancestors(index).any(|start| match self.get(start) {
-                    Slot::Hole { level } => index - start < 1 << level,
+                    Slot::Hole { level, key } => key == self.key && index - start < 1 << level,
                     _ => false,
                 })
             };
             match slot {
-                Slot::Data { bytes, .. } if bytes as usize == geometry.within(index, len) => {
-                    content.set(index, slot);
+                Slot::Data { bytes, key, .. }
+                    if key == self.key && bytes as usize == geometry.within(index, len) =>
+                {
+                    content.set(index, slot.sealed(0));
                 }
                 Slot::Zero | Slot::Hole { .. } if index < geometry.tail(len) && covered() => {}
                 slot => panic!("chunk {index} of {len} bytes is {slot:?}"),
@@ -137,7 +156,9 @@ impl Disk {
             .filter(|at| *at == 0 || self.0[*at].1 || self.0[*at].0.len != self.0[at - 1].0.len)
             .collect();
         let reached = stages[choose(stages.len())];
-        let mut image = Image::default();
+        // A header is in one sector, and as old as any.
+        let headers: Vec<u32> = self.0.iter().map(|(image, _)| image.key).collect();
+        let mut image = Image { key: headers[choose(headers.len())], ..Image::default() };
         let indices: BTreeSet<u64> =
             self.0.iter().flat_map(|(image, _)| image.slots.keys().copied()).collect();
         for index in indices {
@@ -169,6 +190,8 @@ struct Entry {
     at: u64,
     blob: BTreeMap<u64, Slot>,
     bytes: u64,
+    /// The key in its header, if it has one.
+    key: Option<u32>,
 }
 
 /// A file with its ledger.
@@ -187,6 +210,10 @@ struct Model {
     /// Its id says that it is new in this epoch.
     reserved: bool,
     version: u32,
+    /// The key, the one that comes next, if any, and how many there were.
+    key: u32,
+    next: Option<u32>,
+    keys: u32,
 }
 
 /// Carries out so many operations, each as `choose` says.
@@ -205,7 +232,7 @@ pub fn run(operations: usize, choose: Choose<'_>) {
 impl Model {
     fn new(geometry: Geometry) -> Model {
         let mut image = Image { len: geometry.stored_len(0), ..Image::default() };
-        image.set(0, Slot::Data { version: 0, bytes: 0 });
+        image.set(0, Slot::Data { version: 0, bytes: 0, key: 0 });
         let contents = vec![image.content(geometry)];
         Model {
             geometry,
@@ -218,6 +245,9 @@ impl Model {
             known: None,
             reserved: true,
             version: 0,
+            key: 0,
+            next: None,
+            keys: 0,
         }
     }
 
@@ -227,6 +257,14 @@ impl Model {
 
     /// What a reader finds in a slot.
     fn reads(&self, index: u64) -> Slot {
+        let slot = self.finds(index);
+        if let Slot::Data { key, .. } = slot {
+            assert_eq!(key, self.key, "the key of chunk {index}");
+        }
+        slot.sealed(0)
+    }
+
+    fn finds(&self, index: u64) -> Slot {
         match self.ledger.standing(index) {
             Standing::Replaced(piece) => self.blob(piece.at),
             Standing::Hole { .. } => Slot::Zero,
@@ -261,7 +299,7 @@ impl Model {
         }
         ancestors(index).find_map(|start| {
             match (self.ledger.overlay().get(start), self.disk.now().get(start)) {
-                (None, Slot::Hole { level }) if index - start < 1 << level => {
+                (None, Slot::Hole { level, key }) if key == self.key && index - start < 1 << level => {
                     Some((start, start + (1 << level)))
                 }
                 _ => None,
@@ -280,7 +318,7 @@ impl Model {
 
     fn operation(&mut self, choose: Choose<'_>) {
         let len = self.content().len;
-        match choose(12) {
+        match choose(14) {
             0..=2 => {
                 let at = self.place(choose).min(len);
                 let size = 1 + self.place(choose) / 2;
@@ -307,6 +345,8 @@ impl Model {
             }
             7..=9 => self.sync(choose),
             10 => self.checkpoint(choose),
+            11 => self.turn(choose),
+            12 if len > 0 => self.cut(0, choose),
             _ if !self.ledger.is_replaced() => {
                 // Every opener closes, and one opens again.
                 let stored = self.disk.now().len;
@@ -319,7 +359,8 @@ impl Model {
     }
 
     fn data(&self, index: u64, len: u64) -> Slot {
-        Slot::Data { version: self.version, bytes: self.geometry.within(index, len) as u64 }
+        let key = self.next.unwrap_or(self.key);
+        Slot::Data { version: self.version, bytes: self.geometry.within(index, len) as u64, key }
     }
 
     fn write(&mut self, at: u64, end: u64, choose: Choose<'_>) {
@@ -345,7 +386,7 @@ impl Model {
         let sealed: Vec<Slot> = (first..=until).map(|index| self.data(index, len)).collect();
         let mut next = self.content().clone();
         next.len = len;
-        (first..=until).zip(&sealed).for_each(|(index, slot)| next.set(index, *slot));
+        (first..=until).zip(&sealed).for_each(|(index, slot)| next.set(index, slot.sealed(0)));
         self.carry_out(&Request::Write { first, until, len, left }, next, &sealed, choose);
     }
 
@@ -358,9 +399,9 @@ impl Model {
         next.set(old, Slot::Zero);
         let filled = fill.then(|| self.data(old, len));
         next.len = len;
-        filled.iter().for_each(|slot| next.set(old, *slot));
+        filled.iter().for_each(|slot| next.set(old, slot.sealed(0)));
         let tail = self.data(geometry.tail(len), len);
-        next.set(geometry.tail(len), tail);
+        next.set(geometry.tail(len), tail.sealed(0));
         let sealed: Vec<Slot> = filled.into_iter().chain([tail]).collect();
         self.carry_out(&Request::Extend { len, fill }, next, &sealed, choose);
     }
@@ -370,12 +411,51 @@ impl Model {
         let inner = index < self.geometry.tail(self.content().len);
         let run = if inner { self.run_at(index).map(|(start, _)| start) } else { None };
         self.version += 1;
+        let turn = len == 0 && choose(4) > 0;
+        if turn {
+            self.next_key();
+        }
         let slot = self.data(index, len);
         let mut next = self.content().clone();
         next.slots.split_off(&index);
         next.len = len;
-        next.set(index, slot);
-        self.carry_out(&Request::Cut { len, run }, next, &[slot], choose);
+        next.set(index, slot.sealed(0));
+        self.carry_out(&Request::Cut { len, run, turn }, next, &[slot], choose);
+    }
+
+    fn next_key(&mut self) {
+        self.keys += 1;
+        self.next = Some(self.keys);
+    }
+
+    /// Seals everything with another key.
+    fn turn(&mut self, choose: Choose<'_>) {
+        let (geometry, content) = (self.geometry, self.content().clone());
+        let tail = geometry.tail(content.len);
+        self.next_key();
+        let (mut puts, mut holes, mut sealed, mut index) = (Vec::<Put>::new(), Vec::new(), Vec::new(), 0);
+        while index <= tail {
+            if index < tail
+                && let Some((start, end)) = self.run_at(index)
+            {
+                holes.extend(runs(start, end));
+                index = end;
+                continue;
+            }
+            let bytes = geometry.within(index, content.len) + OVERHEAD;
+            let from = sealed.len() * geometry.stride() as usize;
+            sealed.push(self.reads(index).sealed(self.keys));
+            match puts.last_mut().filter(|put| put.first + u64::from(put.count) == index) {
+                Some(put) => {
+                    (put.count, put.last_len, put.bytes) = (put.count + 1, bytes as u32, put.bytes + bytes);
+                }
+                None => puts.push(Put { first: index, count: 1, last_len: bytes as u32, from, bytes }),
+            }
+            index += 1;
+        }
+        let sparse = !holes.is_empty();
+        let renamed = choose(2) == 0;
+        self.carry_out(&Request::Turn { puts, holes, sparse, renamed }, content, &sealed, choose);
     }
 
     fn punch(&mut self, first: u64, behind: u64, choose: Choose<'_>) {
@@ -398,6 +478,10 @@ impl Model {
             if refused {
                 break;
             }
+        }
+        match self.next.take() {
+            Some(next) if !refused => self.key = next,
+            _ => {}
         }
         if refused {
             let geometry = self.geometry;
@@ -450,6 +534,15 @@ impl Model {
                     self.disk.change(true, |image| image.resize(resize.stored, geometry));
                 }
             }
+            Step::Begin => {
+                *tried = Some((self.disk.now().clone(), self.ledger.physical()));
+                let key = self.next.expect("a key that comes next");
+                if !refused {
+                    // A page with both reaches the disk in any part.
+                    self.disk.change(false, |image| image.write(0, sealed[0], geometry));
+                    self.disk.change(false, |image| image.key = key);
+                }
+            }
             Step::Room(_) => {}
             Step::SyncFile => self.disk.sync(),
         }
@@ -457,6 +550,11 @@ impl Model {
             return;
         }
         self.ledger.did(step, logged);
+        if let Step::Log(draft) = step
+            && draft.header.is_some()
+        {
+            self.key = self.next.take().unwrap_or(self.key);
+        }
         if let (Step::Log(draft), Some(logged)) = (step, logged)
             && (self.known.is_none() || draft.cut.is_some() || draft.commit.is_some())
         {
@@ -472,8 +570,10 @@ impl Model {
         let ops: Vec<Op> = file.into_iter().chain(draft.ops(NUMBER)).collect();
         let end = self.journal.last().map_or(8192, |entry| entry.at + entry.bytes + 64);
         let (at, stride) = (end + RECORD_HEAD as u64, self.geometry.stride());
-        let mut entry = Entry { ops, at, blob: BTreeMap::new(), bytes: 0 };
-        if draft.header {
+        let mut entry = Entry { ops, at, blob: BTreeMap::new(), bytes: 0, key: None };
+        let key = self.next.unwrap_or(self.key);
+        if draft.header.is_some() {
+            entry.key = Some(key);
             entry.bytes += HEADER_LEN as u64;
         }
         for put in draft.puts() {
@@ -484,7 +584,7 @@ impl Model {
             entry.bytes += put.bytes as u64;
         }
         for (_, level) in draft.holes.iter().copied() {
-            entry.blob.insert(at + entry.bytes, Slot::Hole { level });
+            entry.blob.insert(at + entry.bytes, Slot::Hole { level, key });
             entry.bytes += HOLE_LEN as u64;
         }
         self.journal.push(entry);
@@ -529,7 +629,7 @@ impl Model {
             for step in self.ledger.placing(&durable) {
                 let mut image = self.disk.now().clone();
                 let shape = !matches!(step, Placing::Copy { .. });
-                self.put_in_place(&mut image, step);
+                self.put_in_place(&mut image, step, self.key);
                 self.disk.change(shape, |now| *now = image);
                 self.crashes(choose);
             }
@@ -544,7 +644,7 @@ impl Model {
         self.crashes(choose);
     }
 
-    fn put_in_place(&self, image: &mut Image, step: Placing) {
+    fn put_in_place(&self, image: &mut Image, step: Placing, key: u32) {
         let (geometry, stride) = (self.geometry, self.geometry.stride());
         let index = |at: u64| (at - HEADER_LEN as u64) / stride;
         match step {
@@ -554,13 +654,16 @@ impl Model {
                     image.set(slot, Slot::Zero);
                 }
             }
-            Placing::Copy { to: 0, .. } => {}
+            Placing::Copy { from, to: 0, .. } => image.key = self.header(from),
             Placing::Copy { from, to, bytes } => {
                 for number in 0..(bytes as u64).div_ceil(stride) {
                     image.write(index(to) + number, self.blob(from + number * stride), geometry);
                 }
             }
-            Placing::End { slot } => image.write(slot, Slot::Data { version: 0, bytes: 0 }, geometry),
+            Placing::End { slot } => {
+                let end = Slot::Data { version: 0, bytes: 0, key };
+                image.write(slot, end, geometry);
+            }
             Placing::Cut { stored } if image.len <= stored => {}
             Placing::Cut { stored } | Placing::Fit { stored } => {
                 if image.len != stored {
@@ -576,19 +679,20 @@ impl Model {
             let kept = self.synced + choose(self.journal.len() - self.synced + 1);
             let mut image = self.disk.crash(self.geometry, choose);
             // Perhaps power is lost while that is repeated.
-            let steps = self.recover(&image, kept);
+            let (key, steps) = self.recover(&image, kept);
             for step in &steps[..choose(steps.len() + 1)] {
-                self.put_in_place(&mut image, *step);
+                self.put_in_place(&mut image, *step, key);
             }
-            for step in self.recover(&image, kept) {
-                self.put_in_place(&mut image, step);
+            let (key, steps) = self.recover(&image, kept);
+            for step in steps {
+                self.put_in_place(&mut image, step, key);
             }
             self.is_one_of(&image.content(self.geometry));
         }
     }
 
-    /// What recovery plans with the first records of the journal.
-    fn recover(&self, image: &Image, kept: usize) -> Vec<Placing> {
+    /// The key with the first records of the journal, and what recovery plans.
+    fn recover(&self, image: &Image, kept: usize) -> (u32, Vec<Placing>) {
         let geometry = self.geometry;
         let mut said = Said::default();
         for entry in &self.journal[..kept] {
@@ -597,13 +701,20 @@ impl Model {
         }
         let unknown = || Lost::unknown(ID, Place { inode: (1, 1), path: Vec::new() });
         let Some(mut lost) = said.files.pop().or_else(|| self.reserved.then(unknown)) else {
-            return Vec::new();
+            return (image.key, Vec::new());
         };
-        let look = &mut |index, room| Ok(image.look(index, room));
+        let key = lost.header.map_or(image.key, |at| self.header(at));
+        let look = &mut |index, room| Ok(image.look(key, index, room));
         let (len, open_end) =
             ledger::whole(geometry, (lost.committed, &lost.overlay), image.len, look).expect("no I/O");
         lost.overlay.cut(geometry.tail(len) + 1);
-        ledger::recovering(geometry, &lost.overlay, lost.header, image.len, (len, open_end))
+        (key, ledger::recovering(geometry, &lost.overlay, lost.header, image.len, (len, open_end)))
+    }
+
+    /// The key in a header of the journal.
+    fn header(&self, at: u64) -> u32 {
+        let entry = self.journal.iter().find(|entry| entry.at == at);
+        entry.and_then(|entry| entry.key).unwrap_or_else(|| panic!("the journal has no header at {at}"))
     }
 
     fn is_one_of(&self, got: &Image) {

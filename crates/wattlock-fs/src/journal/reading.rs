@@ -63,6 +63,7 @@ pub(super) struct Head {
     pub(super) key: Key,
     pub(super) ranges: Vec<u64>,
     pub(super) since: u64,
+    pub(super) origin: [u8; 8],
 }
 
 /// Reads a head; `None` for what is none.
@@ -75,7 +76,10 @@ pub(super) fn read_head(
         return Ok(None);
     }
     if bytes[8] != VERSION {
-        return Err(Error::Damaged(format!("the journal has version {}, this program reads 1", bytes[8])));
+        return Err(Error::Damaged(format!(
+            "the journal has version {}, this program reads {VERSION}",
+            bytes[8]
+        )));
     }
     let generation = be64(&bytes[12..16]) as u32;
     let Some((_, secret)) = secrets.iter().find(|(there, _)| *there == generation) else { return Ok(None) };
@@ -92,7 +96,9 @@ pub(super) fn read_head(
         return Ok(None);
     }
     let (epoch, since) = (be64(&bytes[16..24]), be64(&bytes[60..68]));
-    Ok(Some(Head { epoch, key, ranges: text.chunks_exact(8).map(be64).collect(), since }))
+    let mut origin = [0; 8];
+    origin.copy_from_slice(&bytes[68..76]);
+    Ok(Some(Head { epoch, key, ranges: text.chunks_exact(8).map(be64).collect(), since, origin }))
 }
 
 /// What stands before a record's blob, if it can be one: its number, and the lengths of its blob and operations.

@@ -1,6 +1,6 @@
 //! Entries made, renamed and removed.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -12,6 +12,7 @@ use wattlock_door::Crypto;
 
 use super::copies::is_copy_of;
 use super::rights::names_in;
+use super::second::{goes_without_entries, is_record};
 use super::stored::{LONG, SIDECAR, goes_with_folder, may_be_sealed};
 use super::{Entry, Folder, Tree, failed_io};
 use crate::Error;
@@ -87,7 +88,9 @@ impl Tree {
             Err(error) => return Err(failed(error)),
             Ok(_) => return Err(failed(Errno::EXIST)),
         }
-        let record = Record::fresh()?.seal(&self.masters(), crypto)?;
+        // Held until the folder has its name: a rotation that begins meanwhile finds it.
+        let masters = self.masters();
+        let record = Record::fresh()?.seal(&masters, crypto)?;
         let temporary = beneath::temporary("new")?;
         // Whoever makes a folder that its owner may not write still writes its record. Only the owner's bits are given
         // first and taken after: an inherited ACL decides about the others when the folder is made.
@@ -101,6 +104,7 @@ impl Tree {
             self.copies.made(&rustix::fs::fstat(&fd).map_err(failed)?);
             self.unsynced(key, fd, file)
         });
+        drop(masters);
         if made.is_err() {
             let _ = self.discard(folder, OsStr::new(&temporary));
         }
@@ -337,7 +341,7 @@ impl Tree {
         self.copies.has_copy(folder, stored).unwrap_or_else(|| listed().unwrap_or(true))
     }
 
-    /// Refuses a folder that has more in it than files of our own.
+    /// Refuses a folder that has more in it than files of our own, and copies of them that nothing needs.
     pub(super) fn refuse_full(&self, parent: &Folder, stored: &OsStr) -> Result<(), Error> {
         let failed = |error: Errno| Error::io("removing a folder", error);
         let fd = beneath::open(&parent.fd, stored, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
@@ -345,6 +349,9 @@ impl Tree {
         let names = self.granted(&fd, || names_in(&fd))?;
         let stay: Vec<_> = names.iter().filter(|name| !goes_with_folder(name)).collect();
         let Some(first) = stay.first() else { return Ok(()) };
+        if self.mode != NameMode::Plain && self.granted(&fd, || all_go(&fd, &stay))? {
+            return Ok(());
+        }
         if self.mode != NameMode::Plain && stay.iter().all(|name| !may_be_sealed(name.as_bytes())) {
             // None of them is shown, so that the error alone says nothing.
             let (folder, first, many) = (shown_stored(stored), shown_stored(first), stay.len());
@@ -358,7 +365,7 @@ impl Tree {
         Err(failed(Errno::NOTEMPTY))
     }
 
-    /// Removes a folder that [`Tree::refuse_full`] lets pass. Its record goes last, and comes back if the folder stays.
+    /// Removes a folder that [`Tree::refuse_full`] lets pass. Its records go last, and come back if the folder stays.
     pub(super) fn discard(&self, parent: &Folder, stored: &OsStr) -> Result<(), Error> {
         let failed = |error: Errno| Error::io("removing a folder", error);
         let fd = beneath::open(&parent.fd, stored, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
@@ -368,25 +375,36 @@ impl Tree {
 
     fn discard_now(&self, parent: &Folder, stored: &OsStr, fd: &OwnedFd) -> Result<(), Error> {
         let failed = |error: Errno| Error::io("removing a folder", error);
-        let record = beneath::content(fd, record::NAME, record::LEN)?;
+        let (mut records, mut others) = (Vec::new(), Vec::new());
         for name in names_in(fd)? {
-            if name == record::NAME || !goes_with_folder(&name) {
-                continue;
+            if goes_with_folder(&name) || goes_without_entries(fd, &name)? {
+                if is_record(&name) { &mut records } else { &mut others }.push(name);
             }
+        }
+        // The own one last.
+        records.sort_by_key(|name| name == record::NAME);
+        let mut contents = Vec::new();
+        for name in &records {
+            contents.extend(beneath::content(fd, name, record::LEN)?.map(|content| (name, content)));
+        }
+        for name in others {
             match rustix::fs::unlinkat(fd, &*name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 // The rest of a folder that a crash cut off while it was made or removed.
                 Err(Errno::ISDIR | Errno::PERM) => {
-                    let inner = Folder { fd: fd.try_clone().map_err(failed_io)?, key: None, inode: (0, 0) };
+                    let fd = fd.try_clone().map_err(failed_io)?;
+                    let inner = Folder { fd, key: None, inode: (0, 0), record: None, lost: None };
                     self.refuse_full(&inner, &name)?;
                     self.discard(&inner, &name)?;
                 }
                 Err(error) => return Err(failed(error)),
             }
         }
-        match rustix::fs::unlinkat(fd, record::NAME, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(failed(error)),
+        for name in &records {
+            match rustix::fs::unlinkat(fd, &**name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(failed(error)),
+            }
         }
         if let Ok(status) = rustix::fs::fstat(fd) {
             let inode = (status.st_dev, status.st_ino);
@@ -394,11 +412,23 @@ impl Tree {
             self.copies.forget_folder(inode);
         }
         let removed = rustix::fs::unlinkat(&parent.fd, stored, AtFlags::REMOVEDIR);
-        if let (Err(_), Some(record)) = (removed, record) {
-            beneath::replace(fd, record::NAME, &record, beneath::SHARED)?;
+        if removed.is_err() {
+            for (name, content) in contents.iter().rev() {
+                beneath::replace(fd, name, content, beneath::SHARED)?;
+            }
         }
         removed.map_err(failed)
     }
+}
+
+/// Whether all of these are copies of files of our own that nothing needs if nothing else is there.
+fn all_go(folder: &OwnedFd, names: &[&OsString]) -> Result<bool, Error> {
+    for name in names {
+        if !goes_without_entries(folder, name)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn rename_with(

@@ -1,5 +1,6 @@
-//! Copies that other programs made of entries: known from the last survey of a folder, and good as long as nobody else
-//! changes the folder.
+//! Entries that are not found by sealing their name with the folder's own key: copies that other programs made, and
+//! entries whose names another record of the folder opens. Known from the last survey of a folder, and good as long as
+//! nobody else changes the folder.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -18,7 +19,7 @@ use crate::names;
 
 /// Folders that are remembered; with more all are looked at again.
 const FOLDERS: usize = 50_000;
-/// Copies of one folder that are remembered. Others are listed, and found by no name.
+/// Copies in one folder that are remembered. Others are listed, and found by no name.
 const COPIES: usize = 10_000;
 
 /// Longer than a file system's clock stands still.
@@ -40,8 +41,36 @@ const NEVER: Stamp = [i64::MIN; 2];
 struct Known {
     stamp: Stamp,
     at: Instant,
-    /// Stored names by shown name.
-    copies: HashMap<Vec<u8>, OsString>,
+    shown: Shown,
+}
+
+/// Shown names and stored names of the entries of one folder that this is about.
+#[derive(Default)]
+pub(super) struct Shown {
+    stored: HashMap<Vec<u8>, OsString>,
+    names: HashMap<OsString, Vec<u8>>,
+    /// There were more than are remembered.
+    partial: bool,
+}
+
+impl Shown {
+    fn insert(&mut self, name: Vec<u8>, stored: OsString) {
+        self.names.insert(stored.clone(), name.clone());
+        self.stored.insert(name, stored);
+    }
+}
+
+/// An entry of which the folder's own key does not say what it is called.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Other {
+    /// A copy: no key holder gave it its stored name.
+    pub(super) copied: bool,
+    /// Its stored name.
+    pub(super) stored: OsString,
+    /// The name that a key holder wrote.
+    pub(super) name: Vec<u8>,
+    /// What another program added to the stored name, or to the name of the record that opens it.
+    pub(super) added: Vec<u8>,
 }
 
 /// Copies by folder.
@@ -82,17 +111,21 @@ impl Copies {
 
     /// A folder was made, with no copy in it.
     pub(super) fn made(&self, stat: &Stat) {
-        let known = Known { stamp: self.stamp_of(stat), at: Instant::now(), copies: HashMap::new() };
+        let known = Known { stamp: self.stamp_of(stat), at: Instant::now(), shown: Shown::default() };
         self.insert((stat.st_dev, stat.st_ino), known);
     }
 
     /// A folder was listed that had this time before.
-    pub(super) fn found(&self, inode: (u64, u64), stamp: Stamp, copies: HashMap<Vec<u8>, OsString>) {
-        self.insert(inode, Known { stamp, at: Instant::now(), copies });
+    pub(super) fn found(&self, inode: (u64, u64), stamp: Stamp, shown: Shown) {
+        self.insert(inode, Known { stamp, at: Instant::now(), shown });
     }
 
     fn insert(&self, inode: (u64, u64), one: Known) {
         let mut known = lock(&self.known);
+        if known.len() >= FOLDERS {
+            // The kernel knows entries of the others by names that no key says.
+            known.retain(|_, known| !known.shown.names.is_empty());
+        }
         if known.len() >= FOLDERS {
             known.clear();
         }
@@ -106,9 +139,19 @@ impl Copies {
         lock(&self.known).get(&folder.inode).is_some_and(counts)
     }
 
-    /// The stored name of a copy that is shown by this name.
+    /// The stored name of what is shown by this name.
     pub(super) fn get(&self, folder: &Folder, name: &[u8]) -> Option<OsString> {
-        lock(&self.known).get(&folder.inode)?.copies.get(name).cloned()
+        lock(&self.known).get(&folder.inode)?.shown.stored.get(name).cloned()
+    }
+
+    /// The names that stored ones were shown by.
+    pub(super) fn names(&self, folder: &Folder) -> HashMap<OsString, Vec<u8>> {
+        lock(&self.known).get(&folder.inode).map_or_else(HashMap::new, |known| known.shown.names.clone())
+    }
+
+    /// The name that a stored one is shown by.
+    pub(super) fn name(&self, folder: &Folder, stored: &OsStr) -> Option<Vec<u8>> {
+        lock(&self.known).get(&folder.inode)?.shown.names.get(stored).cloned()
     }
 
     /// Whether an entry of a long name has a copy; `None` if that is not known.
@@ -118,15 +161,16 @@ impl Copies {
         }
         let known = lock(&self.known);
         let of_entry = |stored: &OsString| is_copy_of(stored, entry);
-        known.get(&folder.inode).map(|known| known.copies.values().any(of_entry))
+        let known = known.get(&folder.inode).filter(|known| !known.shown.partial)?;
+        Some(known.shown.names.keys().any(of_entry))
     }
 
     /// A stored name is gone: the name may be given to something else.
     pub(super) fn forget(&self, folder: &Folder, stored: &OsStr) {
-        if let Some(known) = lock(&self.known).get_mut(&folder.inode)
-            && !known.copies.is_empty()
+        if let Some(Known { shown, .. }) = lock(&self.known).get_mut(&folder.inode)
+            && let Some(name) = shown.names.remove(stored)
         {
-            known.copies.retain(|_, one| one != stored);
+            shown.stored.remove(&name);
         }
     }
 
@@ -164,25 +208,41 @@ pub(super) fn is_copy_of(stored: &OsStr, entry: &OsStr) -> bool {
     long_copy(stored.as_bytes()).is_some_and(|(of, added)| of == entry.as_bytes() && !added.is_empty())
 }
 
-/// The names that copies are shown by: each once, and none that an entry has.
-pub(super) fn shown(
+/// The names that these are shown by, each once, and none that an entry has, in the order that `others` then has. The
+/// first that is free counts: what it was shown by before; for what a key holder named, that name; the mark without blanks
+/// at its ends; the mark as it is; the mark with a turn.
+pub(super) fn show(
     entries: &HashSet<&[u8]>,
-    copies: &mut [(OsString, Vec<u8>)],
-) -> HashMap<Vec<u8>, OsString> {
-    let mut taken: HashMap<Vec<u8>, OsString> = HashMap::new();
+    others: &mut [Other],
+    before: &HashMap<OsString, Vec<u8>>,
+) -> (Vec<Vec<u8>>, Shown) {
     // The order of a listing says nothing; this one is the same each time.
-    copies.sort();
-    for (stored, name) in copies.iter_mut() {
-        let is_taken = |name: &[u8]| entries.contains(name) || taken.contains_key(name);
-        let mut turn = 2;
-        let first = name.clone();
-        while is_taken(name) {
-            *name = names::with_added(&first, format!("~{turn}").as_bytes());
-            turn += 1;
+    others.sort_by(|one, other| {
+        let new = |other: &Other| !before.contains_key(&other.stored);
+        let blanks = |other: &Other| other.added.trim_ascii() != other.added;
+        (new(one), one.copied, blanks(one), one).cmp(&(new(other), other.copied, blanks(other), other))
+    });
+    let (mut taken, mut turns, mut remembered) = (HashSet::new(), HashMap::new(), Shown::default());
+    let mut shown = Vec::new();
+    for other in others {
+        let trimmed = names::marked(&other.name, other.added.trim_ascii(), None);
+        let own = (!other.copied).then(|| other.name.clone());
+        let first = before.get(&other.stored).cloned().into_iter().chain(own);
+        let first = first.chain([trimmed.clone(), names::marked(&other.name, &other.added, None)]);
+        let turns = turns.entry(trimmed).or_insert(1);
+        let more = std::iter::repeat_with(|| {
+            *turns += 1;
+            names::marked(&other.name, other.added.trim_ascii(), Some(*turns))
+        });
+        let free = |name: &Vec<u8>| !entries.contains(&**name) && !taken.contains(name);
+        let Some(name) = first.chain(more).find(free) else { continue };
+        taken.insert(name.clone());
+        if !other.copied || remembered.names.len() < COPIES {
+            remembered.insert(name.clone(), other.stored.clone());
+        } else {
+            remembered.partial = true;
         }
-        if taken.len() < COPIES {
-            taken.insert(name.clone(), stored.clone());
-        }
+        shown.push(name);
     }
-    taken
+    (shown, remembered)
 }

@@ -11,9 +11,9 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use wattlock_core::sync::lock;
-use wattlock_core::{Algorithm, Key};
 use wattlock_door::Crypto;
 
+use super::second::keep_bad;
 use super::stored::{LONG, is_ours};
 use super::{Entry, Folder, Tree, failed_io, inode};
 use crate::Error;
@@ -171,15 +171,13 @@ impl Tree {
 
     fn renew_record(&self, fd: OwnedFd, crypto: &mut impl Crypto) -> Result<Folder, Error> {
         self.may_write()?;
-        let (inode, kept) = (inode(&fd)?, beneath::temporary("bad")?);
-        match rustix::fs::renameat(&fd, record::NAME, &fd, &*kept) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(Error::io("keeping a damaged record", error)),
-        }
+        let inode = inode(&fd)?;
+        keep_bad(&fd)?;
         let record = Record::fresh()?;
-        let bytes = record.seal(&self.masters(), crypto)?;
+        let masters = self.masters();
+        let bytes = record.seal(&masters, crypto)?;
         beneath::replace(&fd, record::NAME, &bytes, beneath::SHARED)?;
-        Ok(Folder { fd, key: Some(Key::symmetric(Algorithm::Aes256Siv, &record.key[..])?), inode })
+        Folder::with(fd, inode, &record, None)
     }
 
     /// An entry that was acknowledged must not come into a folder whose record was not.

@@ -1,15 +1,17 @@
 //! Which stored names there are in a folder, and what they mean.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use wattlock_core::sync::lock;
 use wattlock_core::{Data, Key, Kind, Request};
 use wattlock_door::Crypto;
 
-use super::{Entry, Folder, Listed, Tree, copies};
+use super::second::is_record;
+use super::{Entry, Folder, Listed, Tree};
 use crate::Error;
 use crate::beneath::{self, is_reserved};
 use crate::store::JOURNAL;
@@ -23,12 +25,6 @@ pub(super) const SIDECAR: &str = ".name";
 
 /// Symbols of a SHA-256 hash in base64url.
 const HASH: usize = 43;
-
-/// Symbols of a stored name that another program adds at most: each is one trial more for a name that is not ours.
-const ADDED: usize = 40;
-
-/// Symbols of the shortest stored name: a vector, and one byte.
-const SHORTEST: usize = (names::VECTOR + 1) * 4 / 3 + 1;
 
 /// What a plain name that begins with our own prefix is stored with.
 const PLAIN: &str = "wattlock.plain.";
@@ -113,57 +109,36 @@ impl Tree {
         crypto: &mut impl Crypto,
     ) -> Result<Survey, Error> {
         let failed = |error: Errno| Error::io("listing a folder", error);
-        let (mut survey, mut copies, mut kinds) = (Survey::default(), Vec::new(), HashMap::new());
+        let (mut survey, mut unknown) = (Survey::default(), Vec::new());
         let stamp = self.copies.stamp_to_list(&folder.fd);
         // A descriptor of a folder that was closed to reading when it was opened only names it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let opened = beneath::open(&folder.fd, ".", flags, Mode::empty()).and_then(Dir::new);
         for entry in opened.map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            if stop() {
-                return Err(wattlock_door::Error::Interrupted.into());
-            }
+            go_on(stop)?;
             let stored = entry.file_name().to_bytes();
             if stored == b"." || stored == b".." {
                 continue;
             }
             let stored = OsString::from_vec(stored.to_vec());
-            let what = self.stored(folder, &stored, crypto)?;
-            if let Stored::Entry(_) | Stored::Copy(_) = what
-                && entry.file_type() == FileType::Unknown
-                && rustix::fs::statat(&folder.fd, &*stored, AtFlags::SYMLINK_NOFOLLOW).is_err()
-            {
-                // Gone meanwhile is as good as never listed.
-                continue;
-            }
-            match what {
+            match self.stored(folder, &stored, crypto)? {
+                Stored::Foreign => unknown.push(Seen { stored, inode: entry.ino(), kind: entry.file_type() }),
                 Stored::Entry(name) => {
-                    let kind = kind_of(folder, &stored, entry.file_type());
-                    survey.listed.push(Listed { name, stored, inode: entry.ino(), kind });
+                    let seen = Seen { stored, inode: entry.ino(), kind: entry.file_type() };
+                    survey.listed.extend(seen.shown(folder, name));
                 }
-                Stored::Copy(name) => {
-                    let kind = kind_of(folder, &stored, entry.file_type());
-                    kinds.insert(stored.clone(), (entry.ino(), kind));
-                    copies.push((stored, name));
-                }
-                Stored::Foreign => survey.foreign.push(stored),
                 own => survey.own.push((stored, own)),
             }
         }
-        let entries = match copies.is_empty() {
-            true => HashSet::new(),
-            false => survey.listed.iter().map(|listed| &*listed.name).collect(),
-        };
-        self.copies.found(folder.inode, stamp, copies::shown(&entries, &mut copies));
-        survey.listed.extend(copies.into_iter().filter_map(|(stored, name)| {
-            let (inode, kind) = kinds.get(&stored).copied()?;
-            Some(Listed { name, stored, inode, kind })
-        }));
+        let shown = self.survey_unknown(folder, unknown, &mut survey, stop, crypto)?;
+        self.copies.found(folder.inode, stamp, shown);
         Ok(survey)
     }
 
-    /// A copy that another program made of an entry, by the name that it is shown by: for a name under which
-    /// [`Tree::entry`] has found nothing. Lists the folder if that was not done since somebody else changed it.
+    /// A copy that another program made of an entry, or an entry of another record of the folder, by the name that it is
+    /// shown by: for a name under which [`Tree::entry`] has found nothing. Lists the folder if that was not done since
+    /// somebody else changed it.
     ///
     /// # Errors
     /// [`Error::Engine`].
@@ -176,6 +151,7 @@ impl Tree {
         if folder.key.is_none() {
             return Ok(None);
         }
+        let before = self.copies.get(folder, name);
         if !self.copies.is_known(folder) {
             match self.survey(folder, &|| false, crypto) {
                 // Of a folder that may not be listed no copy is known.
@@ -183,7 +159,25 @@ impl Tree {
                 Err(error) => return Err(error),
             }
         }
-        Ok(self.copies.get(folder, name).map(|stored| Entry { stored, sidecar: None }))
+        match self.copies.get(folder, name) {
+            Some(stored) => Ok(Some(Entry { stored, sidecar: None })),
+            // What had the name is gone, so that an entry may have it.
+            None if before.is_some() => self.entry(folder, name, crypto).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether a stored name is not an entry's own, so that the storage may have given it. Plain names tell nothing.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    pub fn may_be_copy(
+        &self,
+        folder: &Folder,
+        stored: &OsStr,
+        crypto: &mut impl Crypto,
+    ) -> Result<bool, Error> {
+        Ok(folder.key.is_some() && self.entry_name(folder, stored, crypto)?.is_none())
     }
 
     /// Says whether other programs change the volume's folders meanwhile.
@@ -191,22 +185,31 @@ impl Tree {
         self.copies.set_shared(shared);
     }
 
-    /// What a stored name is, and what it is shown as: the one place that decides. Reads the file beside a long name.
-    ///
-    /// # Errors
-    /// [`Error::Engine`].
-    pub fn stored(&self, folder: &Folder, stored: &OsStr, crypto: &mut impl Crypto) -> Result<Stored, Error> {
+    /// What a stored name is to the folder's own key. Reads the file beside a long name.
+    fn stored(&self, folder: &Folder, stored: &OsStr, crypto: &mut impl Crypto) -> Result<Stored, Error> {
         match own(stored.as_bytes()) {
             // Only its own folder has the volume's files: anywhere else they are another volume's.
             Some(_) if folder.inode != self.own_inode && is_of_volume(stored) => return Ok(Stored::Foreign),
+            // What an entry of a long name was copied to may look like a copy of the file beside it.
+            Some(Stored::OwnCopy)
+                if beside_copy(stored.as_bytes()).is_some() && begins_as_ours(folder, stored) =>
+            {
+                return Ok(Stored::Foreign);
+            }
             Some(own) => return Ok(own),
+            // The copy's name need not begin with our prefix. Only if names are plain it may be a file's.
+            None if folder.record.is_some() && is_record(stored) => return Ok(Stored::OwnCopy),
             None => {}
         }
-        if let Some(name) = self.entry_name(folder, stored, crypto)? {
-            return Ok(Stored::Entry(name));
-        }
-        let copied = self.copied_name(folder, stored, crypto)?;
-        Ok(copied.map_or(Stored::Foreign, Stored::Copy))
+        Ok(self.entry_name(folder, stored, crypto)?.map_or(Stored::Foreign, Stored::Entry))
+    }
+
+    /// Gives an entry of a long name the file beside it that has its sealed name.
+    pub(crate) fn restore_beside(&self, folder: &Folder, entry: &OsStr, sealed: &[u8]) -> Result<(), Error> {
+        self.may_write()?;
+        let _held = lock(&self.long);
+        let beside = OsString::from_vec([entry.as_bytes(), SIDECAR.as_bytes()].concat());
+        self.granted(&folder.fd, || beneath::replace(&folder.fd, &beside, sealed, beneath::SHARED))
     }
 
     /// Whether what is [`Stored::Foreign`] is another program's: neither its name nor its beginning could be ours. What cannot
@@ -215,21 +218,18 @@ impl Tree {
         if may_be_sealed(stored.as_bytes()) {
             return false;
         }
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
-        let opened = match beneath::open(&folder.fd, stored, flags, Mode::empty()) {
-            Ok(opened) => opened,
-            // A link's target would tell nothing, and a socket has none.
-            Err(error) => return matches!(error, Errno::LOOP | Errno::NXIO),
-        };
-        match rustix::fs::fstat(&opened).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
-            Ok(FileType::Directory) => !record::is_in(&opened),
-            Ok(FileType::RegularFile) => !format::begins(&opened),
-            Ok(_) => true,
-            Err(_) => false,
+        !begins_as_ours(folder, stored)
+    }
+
+    /// What is to be said of [`Stored::Foreign`], behind its stored name.
+    pub fn said_of_foreign(&self, folder: &Folder, stored: &OsStr) -> &'static str {
+        match self.is_of_others(folder, stored) {
+            true => OF_OTHERS,
+            false => NAMELESS,
         }
     }
 
-    /// The name in clear of a stored name that is an entry's; `None` for anything else.
+    /// The name that a stored name is shown by; `None` for what is none, and for what is known from a listing only.
     ///
     /// # Errors
     /// [`Error::Engine`].
@@ -242,7 +242,8 @@ impl Tree {
         if own(stored.as_bytes()).is_some() {
             return Ok(None);
         }
-        self.entry_name(folder, stored, crypto)
+        let name = self.entry_name(folder, stored, crypto)?;
+        Ok(name.or_else(|| self.copies.name(folder, stored)))
     }
 
     fn entry_name(
@@ -259,112 +260,121 @@ impl Tree {
                 None => Some(bytes).filter(|_| !is_reserved(stored)).map(<[u8]>::to_vec),
             });
         };
-        let Some(wanted) = bytes.strip_prefix(LONG.as_bytes()) else {
-            return match names::decode(bytes) {
-                Some(sealed) => {
-                    Ok(names::open_name(key, &sealed, crypto)?.filter(|name| name.len() <= names::WHOLE_MAX))
-                }
-                None => Ok(None),
-            };
-        };
-        let beside = format!("{}{SIDECAR}", stored.to_string_lossy());
-        let Ok(Some(sealed)) = beneath::content(&folder.fd, &beside, names::NAME_MAX + 16) else {
-            return Ok(None);
-        };
-        if names::encode(&hash(&sealed, crypto)?).as_bytes() != wanted {
-            return Ok(None);
-        }
-        names::open_name(key, &sealed, crypto)
-    }
-
-    /// What a copy is shown as whose stored name is that of an entry and something added, as programs that synchronise
-    /// folders name conflicting copies: the entry's name with the same behind it. Of a name that is too long for that,
-    /// the end gives way. Contents do not depend on names, so a copy opens.
-    fn copied_name(
-        &self,
-        folder: &Folder,
-        stored: &OsStr,
-        crypto: &mut impl Crypto,
-    ) -> Result<Option<Vec<u8>>, Error> {
-        let bytes = stored.as_bytes();
-        if folder.key.is_none() {
-            return Ok(None);
-        }
-        let found = match long_copy(bytes) {
-            Some((entry, added)) => {
-                let name = self.entry_name(folder, OsStr::from_bytes(&entry), crypto)?;
-                name.map(|name| (name, added))
-            }
-            None => self.entry_within(folder, bytes, crypto)?,
-        };
-        let Some((name, added)) = found else { return Ok(None) };
-        let name = names::with_added(&name, added);
-        Ok(Some(name).filter(|name| name.len() > added.len() && names::check(name).is_ok()))
+        let sealed = sealed_name(folder, bytes, &[], crypto)?;
+        sealed.map_or(Ok(None), |(sealed, _)| open_stored(key, bytes, &sealed, crypto))
     }
 }
 
-/// An entry's name, and what another program added to its stored name.
-type Added<'a> = (Vec<u8>, &'a [u8]);
-
-impl Tree {
-    /// The name of an entry with whose stored name another one begins, and what follows. That may begin with symbols of
-    /// base64url as well; only the entry's own part authenticates.
-    fn entry_within<'a>(
-        &self,
-        folder: &Folder,
-        stored: &'a [u8],
-        crypto: &mut impl Crypto,
-    ) -> Result<Option<Added<'a>>, Error> {
-        let symbols = stored.iter().position(|byte| !is_symbol(byte)).unwrap_or(stored.len());
-        let last = symbols.min(stored.len().saturating_sub(1));
-        for end in (SHORTEST.max(last.saturating_sub(ADDED))..=last).rev() {
-            if let Some(name) = self.entry_name(folder, OsStr::from_bytes(&stored[..end]), crypto)? {
-                return Ok(Some((name, &stored[end..])));
-            }
+/// The sealed name of a stored one; of a long one from the file beside it, or the first of these copies of that file that
+/// has it, and then it says so. `None` for what has none.
+pub(super) fn sealed_name(
+    folder: &Folder,
+    stored: &[u8],
+    copies: &[OsString],
+    crypto: &mut impl Crypto,
+) -> Result<Option<(Vec<u8>, bool)>, Error> {
+    let Some(wanted) = stored.strip_prefix(LONG.as_bytes()) else {
+        return Ok(names::decode(stored).map(|sealed| (sealed, false)));
+    };
+    let own = OsString::from_vec([stored, SIDECAR.as_bytes()].concat());
+    for beside in std::iter::once(&own).chain(copies) {
+        if let Ok(Some(sealed)) = beneath::content(&folder.fd, beside, names::NAME_MAX + names::VECTOR)
+            && names::encode(&hash(&sealed, crypto)?).as_bytes() == wanted
+        {
+            return Ok(Some((sealed, *beside != own)));
         }
-        Ok(None)
+    }
+    Ok(None)
+}
+
+/// The name in the sealed form that a stored name has.
+pub(super) fn open_stored(
+    key: &Key,
+    stored: &[u8],
+    sealed: &[u8],
+    crypto: &mut impl Crypto,
+) -> Result<Option<Vec<u8>>, Error> {
+    let most = if stored.starts_with(LONG.as_bytes()) { names::NAME_MAX } else { names::WHOLE_MAX };
+    Ok(names::open_name(key, sealed, crypto)?.filter(|name| name.len() <= most))
+}
+
+/// One that a listing has.
+pub(super) struct Seen {
+    pub(super) stored: OsString,
+    inode: u64,
+    kind: FileType,
+}
+
+impl Seen {
+    /// What it is shown as; `None` if the listing did not say what it is, and it is gone meanwhile.
+    pub(super) fn shown(self, folder: &Folder, name: Vec<u8>) -> Option<Listed> {
+        let Seen { stored, inode, mut kind } = self;
+        if kind == FileType::Unknown {
+            let status = rustix::fs::statat(&folder.fd, &*stored, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            kind = FileType::from_raw_mode(status.st_mode);
+        }
+        Some(Listed { name, stored, inode, kind })
     }
 }
 
-/// What an entry is, if the listing did not say.
-fn kind_of(folder: &Folder, stored: &OsStr, listed: FileType) -> FileType {
-    match listed {
-        FileType::Unknown => rustix::fs::statat(&folder.fd, stored, AtFlags::SYMLINK_NOFOLLOW)
-            .map_or(listed, |status| FileType::from_raw_mode(status.st_mode)),
-        known => known,
+/// Whether a folder, or the beginning of a file, could be ours. What cannot be looked at is taken for ours.
+fn begins_as_ours(folder: &Folder, stored: &OsStr) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+    let opened = match beneath::open(&folder.fd, stored, flags, Mode::empty()) {
+        Ok(opened) => opened,
+        // A link's target would tell nothing, and a socket has none.
+        Err(error) => return !matches!(error, Errno::LOOP | Errno::NXIO),
+    };
+    match rustix::fs::fstat(&opened).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+        Ok(FileType::Directory) => record::is_in(&opened),
+        Ok(FileType::RegularFile) => format::begins(&opened),
+        Ok(_) => false,
+        Err(_) => true,
     }
 }
+
+pub(super) fn go_on(stop: &dyn Fn() -> bool) -> Result<(), Error> {
+    if stop() { Err(wattlock_door::Error::Interrupted.into()) } else { Ok(()) }
+}
+
+/// Said of what another program has put into a volume.
+pub(crate) const OF_OTHERS: &str = "another program's, and not of this volume";
+/// Said of an entry whose stored name does not open.
+pub(crate) const NAMELESS: &str = "its name does not authenticate";
 
 /// What a stored name is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stored {
     /// An entry: its name in clear.
     Entry(Vec<u8>),
-    /// What another program made of an entry: the name that it is shown by.
-    Copy(Vec<u8>),
     /// A file of our own that is in use: the folder's record, the sealed name beside a long entry, the volume's files.
     Own,
     /// What another program made of such a file.
     OwnCopy,
     /// What a crash left of something that was being made or removed, and records that were replaced.
     Leftover,
-    /// Anything else. Nobody with a key gave it this name.
+    /// Anything else. Nobody with the folder's own key gave it this name.
     Foreign,
 }
 
 /// A folder, by what is in it.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// Entries, and copies of entries.
+    /// Entries, those of other records of the folder, and copies of entries.
     pub listed: Vec<Listed>,
-    /// [`Stored::Foreign`].
+    /// What is shown by no name.
     pub foreign: Vec<OsString>,
-    /// All others, by stored name.
+    /// Files of our own, by stored name.
     pub own: Vec<(OsString, Stored)>,
+    /// Other records of the folder that open, and how many names each does.
+    pub records: Vec<(OsString, usize)>,
+    /// Entries of long names whose sealed name only a copy of the file beside them has, with that name.
+    pub beside: Vec<(OsString, Vec<u8>)>,
 }
 
 impl Survey {
-    /// Files of our own that are of no use, with what they are: sealed names whose entry is gone, too.
+    /// Files of our own that are of no use, with what they are: sealed names whose entry is gone, too. A record that opens
+    /// names is of use.
     pub fn useless(&self) -> impl Iterator<Item = (&OsString, Stored)> {
         let there = self.listed.iter().map(|listed| &listed.stored).chain(&self.foreign);
         let needed: HashSet<Vec<u8>> = there.filter_map(|one| Some(long_copy(one.as_bytes())?.0)).collect();
@@ -375,6 +385,9 @@ impl Survey {
         self.own.iter().filter_map(move |(stored, what)| match what {
             Stored::Own if orphan(stored) => Some((stored, Stored::Leftover)),
             Stored::Own => None,
+            Stored::OwnCopy if self.records.iter().any(|(record, opens)| record == stored && *opens > 0) => {
+                None
+            }
             useless => Some((stored, useless.clone())),
         })
     }
@@ -398,18 +411,29 @@ fn own(stored: &[u8]) -> Option<Stored> {
     {
         return Some(if added.is_empty() { Stored::Own } else { Stored::OwnCopy });
     }
+    if long_copy(stored).is_some() {
+        return None;
+    }
     let mut own = [record::NAME].into_iter().chain(VOLUME);
     let added = own.find_map(|own| added(stored, own))?;
     Some(if added.is_empty() { Stored::Own } else { Stored::OwnCopy })
 }
 
 /// What another program added to a file's name, or in front of the extension of the name, for a copy of the file.
-fn added<'a>(stored: &'a [u8], name: &str) -> Option<&'a [u8]> {
+pub(super) fn added<'a>(stored: &'a [u8], name: &str) -> Option<&'a [u8]> {
     if let Some(behind) = stored.strip_prefix(name.as_bytes()) {
         return Some(behind);
     }
     let (stem, extension) = name.split_at(name.rfind('.')?);
     stored.strip_prefix(stem.as_bytes())?.strip_suffix(extension.as_bytes())
+}
+
+/// The stored name of a long entry, of whose sealed name beside it a stored name is that of a copy.
+pub(super) fn beside_copy(stored: &[u8]) -> Option<Vec<u8>> {
+    let hash = stored.strip_prefix(LONG.as_bytes())?.get(..HASH)?;
+    let entry = [LONG.as_bytes(), hash].concat();
+    let added = added(&stored[entry.len()..], SIDECAR)?;
+    (hash.iter().all(is_symbol) && !added.is_empty()).then_some(entry)
 }
 
 /// The stored name of a long entry without what another program added to it, and what that is.
@@ -427,7 +451,7 @@ pub(super) fn long_copy(stored: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 }
 
 /// Of base64url.
-fn is_symbol(byte: &u8) -> bool {
+pub(super) fn is_symbol(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
 }
 
@@ -441,8 +465,8 @@ pub(super) fn goes_with_folder(stored: &OsStr) -> bool {
     is_ours(stored.as_bytes()) && !is_of_volume(stored)
 }
 
-fn is_of_volume(stored: &OsStr) -> bool {
-    VOLUME.iter().any(|own| added(stored.as_bytes(), own).is_some())
+pub(super) fn is_of_volume(stored: &OsStr) -> bool {
+    long_copy(stored.as_bytes()).is_none() && VOLUME.iter().any(|own| added(stored.as_bytes(), own).is_some())
 }
 
 /// Whether a stored name may be of an entry whose names are sealed. Other names are other programs'.

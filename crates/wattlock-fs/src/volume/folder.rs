@@ -237,7 +237,7 @@ impl Folder {
         Ok(lines)
     }
 
-    /// Seals the volume to its openers and puts it in place of what is there, durably. Of the age plugins that openers
+    /// Seals the volume to its openers and puts it in place of what is there, durably, as its next revision. Of the age plugins that openers
     /// name only those are started that are in `plugins`: what the volume names, its storage chose.
     ///
     /// # Errors
@@ -245,7 +245,7 @@ impl Folder {
     /// there still.
     pub fn write(
         &self,
-        volume: &Volume,
+        volume: &mut Volume,
         plugins: &[String],
         callbacks: impl Callbacks,
         source: &impl CryptoSource,
@@ -263,6 +263,7 @@ impl Folder {
             );
             return Err(Error::Usage(what));
         }
+        volume.revision += 1;
         let text = volume.to_text();
         if text.len() > CONTENT_MAX {
             return Err(Error::Usage("too many keys".into()));

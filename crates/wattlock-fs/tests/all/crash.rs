@@ -123,7 +123,7 @@ fn record(old: Option<usize>, steps: &[Step], crypto: &mut Dispatcher) -> Histor
 
 /// What a start for reading shows of the neighbour and the file.
 fn read_over(store: &SimStore, what: &str, crypto: &mut Dispatcher) -> [Option<Vec<u8>>; 2] {
-    let started = Contents::start_to_read(store.clone(), &volume(), &|| false, crypto);
+    let started = Contents::start_to_read(store.clone(), &volume(), crypto);
     let (contents, _) = started.unwrap_or_else(|error| panic!("{what}: starting to read: {error}"));
     ["neighbour", "file"].map(|name| {
         let (file, place) = store.open(name)?;

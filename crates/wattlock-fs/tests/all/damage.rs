@@ -270,7 +270,7 @@ fn an_altered_journal_is_refused_and_nothing_changes() {
     altered[head + 30] ^= 1;
     refused(altered, "the salt flipped");
     let mut altered = journal.clone();
-    altered[head + 8] = 2;
+    altered[head + 8] ^= 1;
     refused(altered, "another version");
 
     store.put(JOURNAL, &journal);

@@ -137,7 +137,7 @@ fn on_a_full_disk_everything_goes_on_but_growing() {
 
         // Read-only: it is read, and not started.
         let store = || FolderStore::open(&disk.read_only).unwrap();
-        let reading = Contents::start_to_read(store(), &volume(), &|| false, &mut crypto).unwrap().0;
+        let reading = Contents::start_to_read(store(), &volume(), &mut crypto).unwrap().0;
         let (file, there) = open(&disk.read_only.join("keep"), false, false);
         is(&reading.open(file, there, &mut crypto).unwrap(), &model, &mut crypto);
         drop(reading);

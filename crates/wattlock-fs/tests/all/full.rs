@@ -262,7 +262,7 @@ impl Full {
     fn restart(self, what: &str) -> Full {
         let Full { store, contents, open, models, refused, mut crypto } = self;
         drop((open, contents));
-        let reading = Contents::start_to_read(store.clone(), &volume(), &|| false, &mut crypto);
+        let reading = Contents::start_to_read(store.clone(), &volume(), &mut crypto);
         let (reading, _) = reading.unwrap_or_else(|error| panic!("{what}: reading: {error}"));
         let started = Contents::start(store.clone(), &volume(), &mut crypto);
         let (contents, _) = started.unwrap_or_else(|error| panic!("{what}: starting: {error}"));

@@ -1,6 +1,8 @@
 //! All tests of this crate through what it exports, in one program: linking takes longer than they do.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod attacker;
+mod attacks;
 mod card;
 mod common;
 mod contents;
@@ -14,6 +16,7 @@ mod plans;
 mod reader;
 mod reading;
 mod support;
+mod synchronised;
 mod tree;
 mod trouble;
 mod volume;

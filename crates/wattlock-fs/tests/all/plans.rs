@@ -20,7 +20,7 @@ proptest! {
 /// Found by chance: a cut whose last step was refused left the file longer than its content, and the next growth kept it so.
 #[test]
 fn a_file_that_a_refused_cut_left_too_long_is_acknowledged_by_the_journal() {
-    let mut random = 3_566_962_894_761_890_922_u64 | 1;
+    let mut random = 8_064_044_785_816_923_200_u64 | 1;
     plans::run(40, &mut |below| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (random >> 33) as usize % below

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -167,6 +167,56 @@ fn an_independent_reader_reads_names_links_attributes_and_contents() {
             let wanted = format!("\"{}\": \"{}\"", hex(b"user.comment"), hex(b"hello"));
             assert!(found[&[b'f'; 200][..]].contains(&wanted));
         }
+    }
+}
+
+/// Of files and long names, and of two machines that made one folder.
+#[test]
+fn an_independent_reader_shows_conflicting_copies_by_the_same_names() {
+    if !python() {
+        return;
+    }
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let apart = tempfile::tempdir().unwrap();
+    Tree::init(apart.path(), &world.volume, &mut world.crypto).unwrap();
+    let (_, other) = Tree::open(apart.path(), &world.volume, &mut world.crypto).unwrap();
+    let (long, full) = ("l".repeat(200), "\u{e4}".repeat(127));
+    let mode = Mode::from_raw_mode(0o644);
+    for (folder, own) in [(&root, "ours"), (&other, "theirs")] {
+        for name in [own, "common", &long, &full] {
+            let entry = tree.entry(folder, name.as_bytes(), &mut world.crypto).unwrap();
+            tree.create_file(folder, &entry, mode).unwrap();
+        }
+    }
+    fs::rename(apart.path().join("wattlock.dir"), apart.path().join("wattlock (Anna's).dir")).unwrap();
+    for entry in fs::read_dir(apart.path()).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), world.folder.path().join(entry.file_name())).unwrap();
+    }
+    for name in ["ours", &full] {
+        let stored =
+            tree.entry(&root, name.as_bytes(), &mut world.crypto).unwrap().stored.into_string().unwrap();
+        fs::write(world.folder.path().join(format!("{stored} (copy)")), "").unwrap();
+    }
+    let beside = tree.entry(&root, long.as_bytes(), &mut world.crypto).unwrap().sidecar.unwrap().0;
+    let beside = world.folder.path().join(beside);
+    fs::rename(&beside, format!("{}~", beside.to_str().unwrap())).unwrap();
+    for lost in [false, true] {
+        if lost {
+            fs::remove_file(world.folder.path().join("wattlock.dir")).unwrap();
+            fs::copy(
+                world.folder.path().join("wattlock (Anna's).dir"),
+                world.folder.path().join("wattlock.dir"),
+            )
+            .unwrap();
+        }
+        let (tree, root) = world.tree();
+        let listed = tree.list(&root, &mut world.crypto).unwrap().0;
+        let names: BTreeSet<_> = listed.into_iter().map(|one| one.name).collect();
+        let found = read(&world).into_iter().filter(|(name, _)| !name.starts_with(b"["));
+        assert!(found.map(|(name, _)| name).eq(names.iter().cloned()));
+        assert_eq!(names.len(), if lost { 4 } else { 10 });
     }
 }
 

@@ -6,9 +6,10 @@ use crate::common;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use common::World;
+use common::{ALL, World, make};
 use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
 use wattlock::Dispatcher;
 use wattlock_fs::content::Contents;
@@ -19,12 +20,6 @@ use wattlock_fs::volume::NameMode;
 use wattlock_fs::{Error, names};
 
 const MODES: [NameMode; 3] = [NameMode::PerFolder, NameMode::Deterministic, NameMode::Plain];
-const ALL: Mode = Mode::from_raw_mode(0o755);
-
-fn make(tree: &Tree, folder: &Folder, name: &[u8], crypto: &mut Dispatcher) {
-    let entry = tree.entry(folder, name, crypto).unwrap();
-    tree.create_file(folder, &entry, ALL).unwrap();
-}
 
 fn list(tree: &Tree, folder: &Folder, crypto: &mut Dispatcher) -> BTreeSet<Vec<u8>> {
     let (listed, foreign) = tree.list(folder, crypto).unwrap();
@@ -303,10 +298,8 @@ fn a_damaged_folder_record_is_an_error_of_that_folder_alone() {
 #[test]
 fn a_record_without_bytes_that_no_crash_explains_is_damage_if_files_are_below() {
     let mut world = World::new(NameMode::PerFolder);
-    let (tree, root) = world.tree();
+    let (tree, root, entry, _) = world.with_folder();
     let crypto = &mut world.crypto;
-    let entry = tree.entry(&root, b"folder", crypto).unwrap();
-    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
     let folder = tree.folder(&root, &entry, crypto).unwrap();
     let inner = tree.entry(&folder, b"inner", crypto).unwrap();
     tree.make_folder(&folder, &inner, ALL, crypto).unwrap();
@@ -363,11 +356,8 @@ fn threads_that_meet_at_a_folder_without_a_record_give_it_one_key() {
 #[test]
 fn a_record_cut_off_by_a_crash_is_made_anew_and_said() {
     let mut world = World::new(NameMode::PerFolder);
-    let (tree, root) = world.tree();
-    let crypto = &mut world.crypto;
-    let entry = tree.entry(&root, b"folder", crypto).unwrap();
-    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
-    let record = world.folder.path().join(&entry.stored).join("wattlock.dir");
+    let (tree, root, entry, inside) = world.with_folder();
+    let (record, crypto) = (inside.join("wattlock.dir"), &mut world.crypto);
     for cut in [vec![], vec![0; 128]] {
         fs::write(&record, cut).unwrap();
         let inner = tree.folder(&root, &entry, crypto).unwrap();
@@ -455,7 +445,7 @@ fn a_copy_that_another_program_made_is_shown_beside_the_entry_and_opens() {
     let listed = list(&tree, &root, crypto);
     assert_eq!(listed.len(), 7);
     for copy in copies {
-        let name = format!("letter.txt{copy}");
+        let name = format!("letter.txt [conflict {}]", copy.trim());
         assert!(listed.contains(name.as_bytes()), "{name}");
         let entry = tree.entry(&root, name.as_bytes(), crypto).unwrap();
         let file = tree.open_file(&root, &entry, OFlags::RDONLY).unwrap();
@@ -485,9 +475,10 @@ fn copies_of_long_names_are_shown_whole_or_as_far_as_a_name_goes() {
         for (copy, added) in copies {
             fs::write(world.folder.path().join(&copy), added).unwrap();
             let listed = list(&tree, &root, crypto);
-            let shown = listed.iter().find(|name| name.ends_with(added.as_bytes())).unwrap();
+            let mark = format!(" [conflict {}]", added.trim());
+            let shown = listed.iter().find(|name| name.ends_with(mark.as_bytes())).unwrap();
             assert!(shown.len() <= 255 && std::str::from_utf8(shown).is_ok());
-            assert!(len == 255 || **shown == *format!("{long}{added}").as_bytes());
+            assert!(len == 255 || **shown == *format!("{long}{mark}").as_bytes());
             let entry = tree.entry(&root, shown, crypto).unwrap();
             assert_eq!(entry.stored.to_str(), Some(&*copy));
             tree.remove(&root, &entry, false).unwrap();
@@ -510,12 +501,15 @@ fn a_copy_is_found_by_the_name_that_it_is_shown_by() {
             let stored = |name: &[u8], crypto: &mut Dispatcher| {
                 tree.entry(&root, name, crypto).unwrap().stored.into_string().unwrap()
             };
-            for name in [&b"doc"[..], b"doc (copy)"] {
+            // A key holder may write what looks like a mark.
+            const SHOWN: &[u8] = b"doc [conflict (copy)]";
+            for name in [b"doc", SHOWN] {
                 make(&tree, &root, name, crypto);
             }
-            let (doc, other) = (stored(b"doc", crypto), stored(b"doc (copy)", crypto));
+            let (doc, other) = (stored(b"doc", crypto), stored(SHOWN, crypto));
             let path = |name: &str| world.folder.path().join(name);
             fs::write(path(&format!("{doc} (copy)")), "of the copy").unwrap();
+            fs::write(path(&format!("{doc}(copy)")), "of another copy").unwrap();
             fs::write(path(&format!("{doc}.orig")), "of the original").unwrap();
             fs::write(path(&other), "of the entry").unwrap();
             let mut content = |name: &[u8]| {
@@ -525,24 +519,133 @@ fn a_copy_is_found_by_the_name_that_it_is_shown_by() {
                 }
                 Some(std::io::read_to_string(tree.open_file(&root, &entry, OFlags::RDONLY).unwrap()).unwrap())
             };
-            assert_eq!(content(b"doc.orig").as_deref(), Some("of the original"));
-            assert_eq!(
-                content(b"doc (copy)").as_deref(),
-                Some("of the entry"),
-                "an entry is what it is called"
-            );
-            assert_eq!(content(b"doc (copy)~2").as_deref(), Some("of the copy"));
+            assert_eq!(content(b"doc [conflict .orig]").as_deref(), Some("of the original"));
+            assert_eq!(content(SHOWN).as_deref(), Some("of the entry"), "an entry is what it is called");
+            // Its blank makes it another name than the copy that has none, which needs a turn.
+            assert_eq!(content(b"doc [conflict  (copy)]").as_deref(), Some("of the copy"));
+            assert_eq!(content(b"doc [conflict (copy) ~2]").as_deref(), Some("of another copy"));
             assert_eq!(content(b"none"), None);
-            let all = set([b"doc", b"doc (copy)", b"doc (copy)~2", b"doc.orig"]);
-            assert_eq!(list(&tree, &root, crypto), all);
+            assert_eq!(content(b"doc.orig"), None, "nobody wrote this name");
+            let all: [&[u8]; 5] = [
+                b"doc",
+                SHOWN,
+                b"doc [conflict  (copy)]",
+                b"doc [conflict (copy) ~2]",
+                b"doc [conflict .orig]",
+            ];
+            assert_eq!(list(&tree, &root, crypto), set(all));
+            // What a program writes beside it is an ordinary entry.
+            make(&tree, &root, b"doc [conflict .orig]~", crypto);
+            let beside = tree.entry(&root, b"doc [conflict .orig]~", crypto).unwrap();
+            assert!(!beside.stored.to_str().unwrap().contains(['.', '~']));
+            tree.remove(&root, &beside, false).unwrap();
             // Another program takes one away, and brings another one, a while later.
             if shared {
                 std::thread::sleep(std::time::Duration::from_millis(1100));
                 fs::rename(path(&format!("{doc}.orig")), path(&format!("{doc}~"))).unwrap();
-                let copy = tree.copy(&root, b"doc~", crypto).unwrap().unwrap();
+                let copy = tree.copy(&root, b"doc [conflict ~]", crypto).unwrap().unwrap();
                 assert_eq!(copy.stored.to_str(), Some(&*format!("{doc}~")));
-                assert_eq!(tree.copy(&root, b"doc.orig", crypto).unwrap(), None);
+                assert_eq!(tree.copy(&root, b"doc [conflict .orig]", crypto).unwrap(), None);
             }
+        }
+    }
+}
+
+/// Bytes of every kind, put by the storage behind and within stored names.
+#[test]
+fn audit_10_no_suffix_is_the_storages() {
+    const KINDS: [&[u8]; 5] =
+        [b"AZaz09-_", b" \t\r\n", b".desktop.py", b"] [conflict ~2.name", "\u{e4}\u{2192}".as_bytes()];
+    for mode in [NameMode::PerFolder, NameMode::Deterministic] {
+        let mut world = World::new(mode);
+        let (tree, root) = world.tree();
+        let crypto = &mut world.crypto;
+        let [short, long] = [80, 127].map(|len| "\u{e4}".repeat(len));
+        let names: [&[u8]; 7] = [
+            b"x",
+            b"index.html",
+            short.as_bytes(),
+            &[b'l'; 200],
+            long.as_bytes(),
+            &[0xff; 255],
+            b"x [conflict .py]",
+        ];
+        let mut number: u64 = 1;
+        let mut below = |most: usize| {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (number >> 33) as usize % most
+        };
+        let path = |stored: &[u8]| world.folder.path().join(std::ffi::OsStr::from_bytes(stored));
+        let mut behind = BTreeSet::new();
+        for turn in 0..1000 {
+            let name = names[below(names.len())];
+            let entry = tree.entry(&root, name, crypto).unwrap();
+            if turn < 50 && !path(entry.stored.as_bytes()).exists() {
+                tree.create_file(&root, &entry, ALL).unwrap();
+            }
+            let stored = entry.stored.as_bytes();
+            let (len, kind) = (1 + below([4, 200][turn % 2]), below(KINDS.len() + 1));
+            let one = |at: usize| match KINDS.get(kind) {
+                Some(kind) if turn % 3 == 0 => kind[at % kind.len()],
+                Some(kind) => kind[below(kind.len())],
+                None => 1 + below(255) as u8,
+            };
+            let mut added: Vec<u8> = (0..len).map(one).collect();
+            added.retain(|byte| *byte != b'/');
+            let at = if turn % 4 == 0 { below(stored.len()) } else { stored.len() };
+            let planted = [&stored[..at], &added, &stored[at..]].concat();
+            if added.is_empty() || planted.len() > 255 || path(&planted).exists() {
+                continue;
+            }
+            fs::write(path(&planted), &planted).unwrap();
+            if at == stored.len() && path(stored).exists() {
+                let is_symbol = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+                let symbols = added.iter().take_while(|byte| is_symbol(byte)).count();
+                // As a copy of the sealed name beside it is called.
+                let beside = stored.starts_with(b"wattlock.") && added.ends_with(b".name");
+                behind.extend((symbols <= 40 && !beside).then_some(planted));
+            }
+        }
+        let survey = tree.survey(&root, &|| false, crypto).unwrap();
+        let found: BTreeSet<&[u8]> = survey.listed.iter().map(|one| &*one.name).collect();
+        assert_eq!(found.len(), survey.listed.len(), "each name once");
+        assert!(names.iter().all(|name| found.contains(name)), "no entry is hidden");
+        for one in &survey.listed {
+            let entry = tree.entry(&root, &one.name, crypto).unwrap();
+            assert_eq!(entry.stored, one.stored, "it opens what it names");
+            assert!(names::check(&one.name).is_ok());
+            if names.contains(&&*one.name) {
+                continue;
+            }
+            assert!(one.name.ends_with(b"]"), "{:?}", one.name.escape_ascii());
+            assert_eq!(fs::read(path(one.stored.as_bytes())).unwrap(), one.stored.as_bytes());
+        }
+        let shown: BTreeSet<&[u8]> = survey.listed.iter().map(|one| one.stored.as_bytes()).collect();
+        assert!(behind.len() > 200 && behind.iter().all(|copy| shown.contains(&**copy)));
+    }
+}
+
+#[test]
+fn audit_10_a_mark_is_not_cut_and_letters_are_not() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let crypto = &mut world.crypto;
+    for (name, added) in
+        [("\u{e4}".repeat(127), " (copy)".to_owned()), ("x".to_owned(), "\u{e4}".repeat(116))]
+    {
+        make(&tree, &root, name.as_bytes(), crypto);
+        let entry = tree.entry(&root, name.as_bytes(), crypto).unwrap();
+        let copies = [added.clone(), format!("  {added}  ")];
+        for copy in copies.iter().filter(|copy| entry.stored.len() + copy.len() <= 255) {
+            fs::write(world.folder.path().join(format!("{}{copy}", entry.stored.to_str().unwrap())), "")
+                .unwrap();
+        }
+        let listed = list(&tree, &root, crypto);
+        let copies: Vec<_> = listed.iter().filter(|shown| **shown != name.as_bytes()).collect();
+        assert!(copies.iter().all(|shown| shown.len() <= 255 && shown.ends_with(b"]")));
+        assert!(copies.iter().all(|shown| std::str::from_utf8(shown).is_ok()));
+        for one in tree.list(&root, crypto).unwrap().0 {
+            tree.remove(&root, &one.entry(), false).unwrap();
         }
     }
 }
@@ -562,7 +665,7 @@ fn a_copy_of_a_long_name_outlives_the_entry() {
             list(&tree, &root, crypto);
         }
         tree.remove(&root, &entry, false).unwrap();
-        let name = [&long[..], b" (copy)"].concat();
+        let name = [&long[..], b" [conflict (copy)]"].concat();
         assert_eq!(list(&tree, &root, crypto), BTreeSet::from([name.clone()]));
         assert_eq!(tree.survey(&root, &|| false, crypto).unwrap().useless().count(), 0);
         let copy = tree.copy(&root, &name, crypto).unwrap().unwrap();
@@ -575,11 +678,8 @@ fn a_copy_of_a_long_name_outlives_the_entry() {
 #[test]
 fn a_folder_goes_with_what_is_ours_in_it_and_with_nothing_else() {
     let mut world = World::new(NameMode::PerFolder);
-    let (tree, root) = world.tree();
+    let (tree, root, entry, inside) = world.with_folder();
     let crypto = &mut world.crypto;
-    let entry = tree.entry(&root, b"folder", crypto).unwrap();
-    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
-    let inside = world.folder.path().join(&entry.stored);
     // Nor with another volume's files.
     let others = [
         "wattlock.notes",
@@ -624,8 +724,8 @@ fn records_are_sealed_under_a_new_key_while_the_tree_is_open() {
     let done = rotate_with(&tree, again, &mut reseal, &never, &mut world.crypto).unwrap();
     assert_eq!(
         (done.sealed, done.skipped, done.failed.len()),
-        (3, 1, 0),
-        "two records, a file, a stranger's"
+        (3, 0, 0),
+        "two records and a file; a stranger's is not looked at"
     );
     assert_eq!(headers, 1);
 
@@ -669,12 +769,9 @@ fn a_rotation_that_begins_again_writes_what_has_the_new_key_already() {
 #[test]
 fn a_tree_that_is_open_for_reading_changes_nothing() {
     let mut world = World::new(NameMode::PerFolder);
-    let (tree, root) = world.tree();
-    let crypto = &mut world.crypto;
-    let entry = tree.entry(&root, b"folder", crypto).unwrap();
-    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
+    let (tree, root, entry, inside) = world.with_folder();
+    let (record, crypto) = (inside.join("wattlock.dir"), &mut world.crypto);
     make(&tree, &root, b"file", crypto);
-    let record = world.folder.path().join(&entry.stored).join("wattlock.dir");
     fs::write(&record, []).unwrap();
     let (tree, root) = Tree::open_to_read(world.folder.path(), &world.volume, crypto).unwrap();
     tree.set_crashed(true);

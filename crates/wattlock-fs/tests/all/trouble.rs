@@ -132,7 +132,7 @@ fn a_torn_file_is_read_as_far_as_it_is_whole_and_named() {
     let mut crypto = crypto();
     let store = torn(&mut crypto);
     let before = store.bytes("torn");
-    let contents = Contents::start_to_read(store.clone(), &volume(), &|| false, &mut crypto).unwrap().0;
+    let contents = Contents::start_to_read(store.clone(), &volume(), &mut crypto).unwrap().0;
     let (file, place) = store.open("torn").unwrap();
     assert!(!contents.is_sound(place.inode));
     drop(contents.open(file.clone(), place.clone(), &mut crypto).unwrap());
@@ -280,7 +280,7 @@ fn after_a_hundred_crashes_a_file_that_cannot_be_read_keeps_nobody_from_starting
     for round in 0..100 {
         let (contents, recovered) = Contents::start(store.clone(), &volume(), &mut crypto).unwrap();
         let told = recovered.lines.iter().any(|line| line.starts_with("torn: "));
-        assert_eq!(told, round >= 52, "{round}: {:?}", recovered.lines);
+        assert_eq!(told, round >= 51, "{round}: {:?}", recovered.lines);
         let (file, place) = store.create(&format!("file{round}"));
         contents.create(file, place, &mut crypto).unwrap();
     }
@@ -807,7 +807,7 @@ fn copy_beside_original(crypto: &mut Dispatcher) -> (SimStore, [Vec<u8>; 2]) {
 
 /// What is left of a store when it is read, and when it is started.
 fn both(store: &SimStore, name: &str, crypto: &mut Dispatcher) -> Vec<u8> {
-    let reading = Contents::start_to_read(store.clone(), &volume(), &|| false, crypto).unwrap().0;
+    let reading = Contents::start_to_read(store.clone(), &volume(), crypto).unwrap().0;
     let (file, place) = store.open(name).unwrap();
     let read = whole(&reading.open(file, place, crypto).unwrap(), crypto);
     drop(reading);
@@ -891,30 +891,23 @@ fn an_old_file_without_a_header_is_damaged_and_nothing_of_it_goes() {
     let whole = store.bytes("neighbour");
     store.make_old("neighbour");
     let zeroed = [&[0; 96][..], &whole[96..]].concat();
-    for (bytes, empty) in [
-        (zeroed.clone(), false),
-        (zeroed[..200].to_vec(), false),
-        (whole[..95].to_vec(), false),
-        (vec![0; 96], true),
-        (Vec::new(), true),
-    ] {
+    // The last two are what programs that synchronise folders leave of a file that they have not fetched.
+    for bytes in [zeroed.clone(), zeroed[..200].to_vec(), whole[..95].to_vec(), vec![0; 96], Vec::new()] {
         for read in [true, false] {
             let copy = store.crash(store.operations(), &mut |_| 0);
             copy.put("neighbour", &bytes);
             copy.make_old("neighbour");
             let contents = match read {
-                true => Contents::start_to_read(copy.clone(), &volume(), &|| false, &mut crypto).unwrap().0,
+                true => Contents::start_to_read(copy.clone(), &volume(), &mut crypto).unwrap().0,
                 false => start(&copy, &mut crypto),
             };
             let (file, place) = copy.open("neighbour").unwrap();
             match contents.open(file, place, &mut crypto) {
-                Err(error) => assert!(!empty && matches!(error, wattlock_fs::Error::Damaged(_)), "{error}"),
-                Ok(content) => assert!(empty && content.is_empty(), "{} bytes", bytes.len()),
+                Err(error) => assert!(matches!(error, wattlock_fs::Error::Damaged(_)), "{error}"),
+                Ok(_) => panic!("{} bytes open", bytes.len()),
             }
-            if !empty || read {
-                contents.look_through(true, &|| false, &mut crypto).unwrap();
-                assert!(copy.bytes("neighbour") == bytes, "{} bytes", bytes.len());
-            }
+            contents.look_through(true, &|| false, &mut crypto).unwrap();
+            assert!(copy.bytes("neighbour") == bytes, "{} bytes", bytes.len());
         }
     }
 }

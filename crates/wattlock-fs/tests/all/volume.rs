@@ -9,7 +9,7 @@ use common::{CHEAP, World, access, pair, says};
 use wattlock_files::age::NoCallbacks;
 use wattlock_files::age::secrecy::SecretString;
 use wattlock_fs::Error;
-use wattlock_fs::volume::{Access, Folder, NameMode, Volume};
+use wattlock_fs::volume::{Access, Folder, NameMode, Volume, is_fingerprint};
 
 #[test]
 fn what_was_written_is_read_again() {
@@ -30,7 +30,7 @@ fn every_key_opens_the_volume_and_a_removed_one_does_not() {
         let locked = world.volume.add_passphrase(name, words, CHEAP, &world.runtime).unwrap();
         own.keep_locked(name, &locked).unwrap();
     }
-    own.write(&world.volume, &[], NoCallbacks, &world.runtime).unwrap();
+    own.write(&mut world.volume, &[], NoCallbacks, &world.runtime).unwrap();
     let read = |access: Access| own.read(access, &world.runtime);
     let none = || Access::identities(Vec::new());
     for words in ["correct horse", "battery staple"] {
@@ -45,7 +45,7 @@ fn every_key_opens_the_volume_and_a_removed_one_does_not() {
 
     let removed = world.volume.remove_opener("other").unwrap();
     assert_eq!(removed.recipient, other);
-    own.write(&world.volume, &[], NoCallbacks, &world.runtime).unwrap();
+    own.write(&mut world.volume, &[], NoCallbacks, &world.runtime).unwrap();
     let refused = own.read(access(&identity), &world.runtime).unwrap_err();
     assert_eq!(refused.exit_code(), 12, "{refused}");
 }
@@ -57,12 +57,12 @@ fn a_changed_passphrase_replaces_the_old_one_and_its_identity() {
     let words = |words: &str| SecretString::from(words.to_owned());
     let locked = world.volume.add_passphrase("home", words("old"), CHEAP, &world.runtime).unwrap();
     own.keep_locked("home", &locked).unwrap();
-    own.write(&world.volume, &[], NoCallbacks, &world.runtime).unwrap();
+    own.write(&mut world.volume, &[], NoCallbacks, &world.runtime).unwrap();
     let before = world.volume.openers[1].recipient.clone();
     let new = world.volume.change_passphrase("home", words("new"), CHEAP, &world.runtime).unwrap();
     assert_ne!(before, world.volume.openers[1].recipient);
     own.keep_locked("home", &new).unwrap();
-    own.write(&world.volume, &[], NoCallbacks, &world.runtime).unwrap();
+    own.write(&mut world.volume, &[], NoCallbacks, &world.runtime).unwrap();
     let with = |words| Access::identities(Vec::new()).passphrase(says(words, None));
     assert!(own.read(with("new"), &world.runtime).is_ok());
     assert_eq!(own.read(with("old"), &world.runtime).unwrap_err().exit_code(), 14);
@@ -129,8 +129,8 @@ fn settings_that_are_no_possible_form_name_the_line_and_quote_nothing() {
         assert!(Volume::parse((twice.join("\n") + "\n").as_bytes()).is_err(), "{at} twice");
         let mut cut = lines.clone();
         let gone = cut.remove(at);
-        let opener = gone.starts_with("opener");
-        assert_eq!(Volume::parse((cut.join("\n") + "\n").as_bytes()).is_ok(), opener, "{at} missing");
+        let optional = gone.starts_with("opener") || gone.starts_with("revision");
+        assert_eq!(Volume::parse((cut.join("\n") + "\n").as_bytes()).is_ok(), optional, "{at} missing");
     }
     assert!(Volume::parse(&[0xff, 0xfe]).is_err() && Volume::parse(b"").is_err());
 }
@@ -143,4 +143,54 @@ fn behind_the_last_generation_there_is_none() {
     let error = volume.add_generation().unwrap_err();
     assert!(error.to_string().contains("no generation"), "{error}");
     assert_eq!((volume.keys.len(), volume.generation()), (2, u32::MAX));
+}
+
+#[test]
+fn a_rotation_is_told_from_what_a_removed_opener_made_up() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (volume, crypto) = (&mut world.volume, &mut world.crypto);
+    let removed = volume.clone();
+    let first = volume.succession(crypto).unwrap();
+    for generation in 2..5 {
+        assert_eq!(volume.succeed(crypto).unwrap(), generation);
+    }
+    volume.keys.drain(..3);
+    let read = Volume::parse(volume.to_text().as_bytes()).unwrap();
+    assert_eq!((read.successors.len(), *read.to_text() == *volume.to_text()), (3, true));
+    assert!(read.descends(1, &first, crypto).unwrap());
+    assert!(read.descends(4, &read.succession(crypto).unwrap(), crypto).unwrap());
+    assert!(!read.descends(2, &first, crypto).unwrap() && !read.descends(5, &first, crypto).unwrap());
+    // It has the first key and the secret, knows the recipients, and may copy what the storage has.
+    let mut forged = removed;
+    for _ in 0..4 {
+        forged.succeed(crypto).unwrap();
+    }
+    assert!(forged.descends(1, &first, crypto).unwrap(), "who only knew the first key cannot tell");
+    let mut known = read.clone();
+    known.keys.clone_from(&forged.keys);
+    let newest = read.succession(crypto).unwrap();
+    for successors in [forged.successors.clone(), [&read.successors[..], &forged.successors[3..]].concat()] {
+        known.successors = successors;
+        assert!(!known.descends(4, &newest, crypto).unwrap());
+    }
+}
+
+#[test]
+fn a_fingerprint_is_the_volumes_for_life() {
+    let mut world = World::new(NameMode::Plain);
+    let fingerprint = world.volume.fingerprint(&mut world.crypto).unwrap();
+    assert!(is_fingerprint(&fingerprint), "{fingerprint}");
+    assert!(!is_fingerprint(&fingerprint[1..]) && !is_fingerprint(&fingerprint.replace('-', "")));
+    let revision = world.volume.revision;
+    world.volume.add_recipient("other", &pair().0).unwrap();
+    world.volume.succeed(&mut world.crypto).unwrap();
+    world.own().write(&mut world.volume, &[], NoCallbacks, &world.runtime).unwrap();
+    assert_eq!(world.volume.fingerprint(&mut world.crypto).unwrap(), fingerprint);
+    assert_eq!(world.volume.revision, revision + 1);
+    let mut other = world.volume.clone();
+    other.id[0] ^= 1;
+    assert_ne!(other.fingerprint(&mut world.crypto).unwrap(), fingerprint);
+    other.clone_from(&world.volume);
+    other.secret[31] ^= 1;
+    assert_ne!(other.fingerprint(&mut world.crypto).unwrap(), fingerprint);
 }

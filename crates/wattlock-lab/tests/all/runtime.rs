@@ -54,9 +54,15 @@ fn closed_through_volumes(system: Closed<'_>) -> Ran {
         std::fs::create_dir(&path).unwrap();
         let sealed = proving(|| {
             let volume = Volume::generate(CHUNK, NameMode::Plain).unwrap();
-            Sealed::open(&path, &volume, (scene.runtime.clone(), Box::new(Unset)), false, &|| false)
-                .unwrap()
-                .0
+            Sealed::open(
+                &path,
+                &volume,
+                (scene.runtime.clone(), Box::new(Unset)),
+                false,
+                (&|| false, &mut wattlock_fs::content::Age::go_on),
+            )
+            .unwrap()
+            .0
         });
         let mut crypto: Dispatcher = sealed.thread(0);
         let content = proving(|| {

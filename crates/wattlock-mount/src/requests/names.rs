@@ -14,6 +14,13 @@ use crate::door::{Inner, errno, inode, is_full, type_of};
 use crate::folders::Dir;
 use crate::table::Held;
 
+/// What has a name: its number, and its inode.
+struct There {
+    number: u64,
+    inode: (u64, u64),
+    is_folder: bool,
+}
+
 /// A name that is about to be removed, or replaced.
 struct Going<'a> {
     number: u64,
@@ -112,12 +119,22 @@ impl<B: Backing> Inner<B> {
             let new_entry = self.backing.entry(&new.folder, to.1, thread)?;
             let _moving = self.moving();
             let (old_name, new_name) = ((from.0, &*old_entry.stored), (to.0, &*new_entry.stored));
-            let moved = self.number_at(&old, &old_entry)?.ok_or_else(|| errno(Errno::NOENT))?;
+            let there = self.at(&old, &old_entry)?.ok_or_else(|| errno(Errno::NOENT))?;
+            let moved = there.number;
             let rename = || self.backing.rename((&old.folder, &old_entry), (&new.folder, &new_entry), flags);
             if exchange {
-                let other = self.number_at(&new, &new_entry)?.ok_or_else(|| errno(Errno::NOENT))?;
-                return self
-                    .moved(moved, old_name, new_name, || self.moved(other, new_name, old_name, rename));
+                let other = self.at(&new, &new_entry)?.ok_or_else(|| errno(Errno::NOENT))?;
+                let done = self.moved(moved, old_name, new_name, || {
+                    self.moved(other.number, new_name, old_name, rename)
+                });
+                if done.is_ok() {
+                    // A folder's path may not be the other's at any time: what is below would be mixed.
+                    let beside = (to.0, OsStr::new("/"));
+                    self.tell_moved(&other, new_name, beside);
+                    self.tell_moved(&there, old_name, new_name);
+                    self.tell_moved(&other, beside, old_name);
+                }
+                return done;
             }
             let going = match self.going(to.0, &new, &new_entry.stored) {
                 Ok((going, _)) if going.number == moved => {
@@ -130,6 +147,9 @@ impl<B: Backing> Inner<B> {
                 Err(error) => return Err(error),
             };
             let done = self.moved(moved, old_name, new_name, rename);
+            if done.is_ok() {
+                self.tell_moved(&there, old_name, new_name);
+            }
             if let Some(going) = going {
                 self.gone(going, &done);
             }
@@ -137,10 +157,22 @@ impl<B: Backing> Inner<B> {
         })
     }
 
-    /// The number of what has a name.
-    fn number_at(&self, dir: &Dir<B::Folder>, entry: &Entry) -> Result<Option<u64>> {
+    /// Tells the backing of another name, or of one more, of an inode that may be a folder.
+    fn tell_moved(&self, what: &There, from: (u64, &OsStr), to: (u64, &OsStr)) {
+        if self.backing.follows_moves() {
+            let (from, to) = (self.table.path(from.0, from.1), self.table.path(to.0, to.1));
+            self.backing.moved(what.inode, what.is_folder, &from, &to);
+        }
+    }
+
+    /// What has a name.
+    fn at(&self, dir: &Dir<B::Folder>, entry: &Entry) -> Result<Option<There>> {
         match self.stat_in(dir, &entry.stored) {
-            Ok(stat) => Ok(Some(self.table.number(inode(&stat)))),
+            Ok(stat) => {
+                let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+                let inode = inode(&stat);
+                Ok(Some(There { number: self.table.number(inode), inode, is_folder }))
+            }
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(errno(error)),
         }
@@ -176,9 +208,14 @@ impl<B: Backing> Inner<B> {
                 true => errno(Errno::STALE),
                 false => error,
             };
-            self.with_path(&spot, |path| {
+            let linked = self.with_path(&spot, |path| {
                 self.backing.hard_link((inode(&stat), path), (&dir.folder, entry)).map_err(lost)
-            })
+            });
+            if linked.is_ok() {
+                let name = (parent, &*entry.stored);
+                self.tell_moved(&There { number, inode: inode(&stat), is_folder: false }, name, name);
+            }
+            linked
         });
         // The kernel may fail to be told of a link that was made.
         self.renamed.add(self.table.own_of(number), parent);

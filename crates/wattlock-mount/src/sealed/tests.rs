@@ -11,8 +11,10 @@ use wattlock::policy::Settings;
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
 use wattlock_emul::{Effect, Emulated, Fault, Model, Pace, Trigger};
+use wattlock_fs::content::Age;
 use wattlock_fs::volume::NameMode;
 
+use crate::backing::OTHER_VOLUME;
 use crate::door::Door;
 
 /// Where the card is among the engines.
@@ -57,7 +59,7 @@ fn volume() -> Volume {
 }
 
 fn open(folder: &Path, volume: &Volume, runtime: Runtime) -> Sealed {
-    Sealed::open(folder, volume, (runtime, Box::new(Plain)), false, &|| false).unwrap().0
+    Sealed::open(folder, volume, (runtime, Box::new(Plain)), false, (&|| false, &mut Age::go_on)).unwrap().0
 }
 
 fn file(sealed: &Sealed, folder: &Path, name: &str, crypto: &mut Dispatcher) -> SealedContent {
@@ -236,4 +238,40 @@ fn a_stored_target_says_how_long_it_is() {
     // 16 bytes of nonce, 16 of vector, then the target, in 4 characters for 3 bytes.
     assert_eq!(target_len(44), 1);
     assert_eq!(target_len(0), 0);
+}
+
+#[test]
+fn a_mount_takes_no_key_but_what_a_holder_of_its_own_has_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = Volume::generate(4096, NameMode::PerFolder).unwrap();
+    let runtime = Runtime::builder().telemetry(false).build().unwrap();
+    let mut crypto = runtime.dispatcher();
+    Tree::init(folder.path(), &volume, &mut crypto).unwrap();
+    let sealed = open(folder.path(), &volume, runtime);
+    let meta = folder.path().metadata().unwrap();
+    let which = Which { id: volume.id, folder: (meta.dev(), meta.ino()) };
+    let other = Which { id: [0; 16], ..which };
+    let copied = Which { folder: (meta.dev(), meta.ino() + 1), ..which };
+    let mut own = volume.clone();
+    own.succeed(&mut crypto).unwrap();
+    let next = |volume: &Volume, generation| Next {
+        generation,
+        key: volume.keys.last().unwrap().1.clone(),
+        successors: volume.successors.clone(),
+    };
+    let made_up = Volume::generate(4096, NameMode::PerFolder).unwrap();
+    let mut rotate = |which: &Which, next: Next| sealed.rotate(which, &next, &|| false, &mut crypto);
+    for which in [&other, &copied] {
+        assert_eq!(rotate(which, next(&own, 2)).unwrap_err(), OTHER_VOLUME);
+        assert_eq!(sealed.may_rotate(which).unwrap_err(), OTHER_VOLUME);
+    }
+    for (of, generation) in [(&made_up, 2), (&made_up, 1), (&made_up, u32::MAX), (&own, 1), (&own, 3)] {
+        assert!(
+            rotate(&which, next(of, generation)).unwrap_err().contains("none of the volume's"),
+            "{generation}"
+        );
+    }
+    assert_eq!(rotate(&which, next(&own, 2)), Ok(1));
+    assert_eq!(rotate(&which, next(&own, 2)), Ok(1), "once more changes nothing");
+    assert!(rotate(&which, next(&volume, 1)).is_err());
 }

@@ -67,8 +67,9 @@ impl Side for World {
     fn list(&mut self, dir: &Inner) -> Result<Vec<Vec<u8>>, Error> {
         let (listed, foreign) = World::list(self, dir)?;
         for stored in &foreign {
+            let what = self.tree.said_of_foreign(&dir.folder, stored);
             let stored = wattlock_door::one_line(Path::new(stored));
-            eprintln!("wattlock: {stored}: its name does not authenticate: left out");
+            eprintln!("wattlock: {stored}: {what}: left out");
         }
         Ok(listed.into_iter().map(|entry| entry.name).collect())
     }

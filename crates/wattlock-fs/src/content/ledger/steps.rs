@@ -12,7 +12,13 @@ pub(crate) enum Request {
     /// (`fill`) in front of the new last one.
     Extend { len: u64, fill: bool },
     /// The content ends after `len` bytes. Its new last slot is sealed; `run` is where a run of holes begins that covers it.
-    Cut { len: u64, run: Option<u64> },
+    /// With `turn`, which only no bytes may have, the slot is sealed with the file's next key.
+    Cut { len: u64, run: Option<u64>, turn: bool },
+    /// The file gets its next key, with which all of its slots and holes were sealed anew; and perhaps its next id
+    /// (`renamed`), which only the journal can give it: until the next epoch it goes by the old one.
+    Turn { puts: Vec<Put>, holes: Vec<(u64, u8)>, sparse: bool, renamed: bool },
+    /// The file gets its next id, and keeps its key.
+    Rename,
     /// Slots `first` to before `behind` become a hole.
     Punch { first: u64, behind: u64 },
     /// What was written so far is to be durable.
@@ -30,6 +36,8 @@ pub(crate) enum Step {
     SyncJournal(Until),
     /// Write sealed slots in place.
     Write(InPlace),
+    /// Write a header for the file's next key in place, and the empty slot that was sealed: nothing is committed.
+    Begin,
     /// Give the backing file this length.
     Resize(Resize),
     /// Take room in the backing file, for what the journal has.
@@ -111,10 +119,12 @@ pub(super) enum Why {
 pub(crate) struct Draft {
     /// The content is cut to so many bytes.
     pub(crate) cut: Option<u64>,
-    /// A header that allows hole records.
-    pub(crate) header: bool,
+    /// A new header.
+    pub(crate) header: Option<NewHeader>,
     /// Sealed slots.
     pub(crate) puts: [Option<Put>; 2],
+    /// And those of a file that gets another key.
+    pub(crate) turned: Vec<Put>,
     /// Hole records.
     pub(crate) holes: Vec<(u64, u8)>,
     /// So many bytes are durable.
@@ -126,13 +136,13 @@ pub(crate) struct Draft {
 impl Draft {
     /// Slots, by where they are among those that were sealed.
     pub(crate) fn puts(&self) -> impl Iterator<Item = &Put> {
-        self.puts.iter().flatten()
+        self.puts.iter().flatten().chain(&self.turned)
     }
 
     /// What the record says of the file that has this number.
     pub(crate) fn ops(&self, number: u32) -> impl Iterator<Item = Op> {
         let cut = self.cut.map(|len| Op::Cut { number, len });
-        let header = self.header.then_some(Op::Header { number });
+        let header = self.header.map(|_| Op::Header { number });
         let puts = self.puts().map(move |put| {
             let Put { first, count, last_len, .. } = *put;
             Op::Put { number, first, count, last_len }
@@ -145,6 +155,18 @@ impl Draft {
         cut.into_iter().chain(header).chain(puts).chain(holes).chain(commit)
     }
 }
+
+/// A header of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NewHeader {
+    /// It allows hole records.
+    pub(crate) sparse: bool,
+    /// It has the file's next key. What the record has is sealed with that.
+    pub(crate) turn: bool,
+}
+
+/// It allows hole records, and the key stays.
+pub(super) const SPARSE: NewHeader = NewHeader { sparse: true, turn: false };
 
 /// Consecutive slots of a record.
 #[derive(Debug, Clone, Copy)]

@@ -15,7 +15,7 @@ use crate::store::{File, Place, Store};
 
 impl<S: Store> Shared<S> {
     /// Header and key of a file, if it is the one with this id.
-    pub(super) fn header_of(
+    pub(in crate::content) fn header_of(
         &self,
         file: &S::File,
         id: u64,
@@ -32,6 +32,39 @@ impl<S: Store> Shared<S> {
             Err(Error::Damaged(_)) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The same of a file that the journal names. If the journal has a header of it, that one says what opens the file: a
+    /// recovery that was interrupted may have brought it into place, and its id may be another. Returns the id in place, too.
+    pub(super) fn header_of_lost(
+        &self,
+        file: &S::File,
+        lost: &Lost,
+        crypto: &mut impl Crypto,
+    ) -> Result<Option<(u64, Header, FileKey)>, Error> {
+        let in_place = self.header_of(file, lost.id, crypto)?;
+        let Some(at) = lost.header else {
+            return Ok(in_place.map(|(header, key)| (header.id, header, key)));
+        };
+        let (header, key) = self.journaled_header(at, crypto)?;
+        let in_place = match in_place {
+            None => self.header_of(file, header.id, crypto)?,
+            there => there,
+        };
+        Ok(in_place.map(|(there, _)| (there.id, header, key)))
+    }
+
+    /// A header that the journal has, and its key.
+    pub(in crate::content) fn journaled_header(
+        &self,
+        at: u64,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Header, FileKey), Error> {
+        let mut bytes = [0; HEADER_LEN];
+        self.journal.read(&mut bytes, at)?;
+        let header = Header::parse(&bytes)?;
+        let key = FileKey::new(&*self.open_header(&header, crypto)?, crypto)?;
+        Ok((header, key))
     }
 
     /// Brings a file's slots into place, and cuts it where what was never synced stops being whole. Returns its length
@@ -120,7 +153,7 @@ impl<S: Store> Shared<S> {
 
     /// Gives a file an id outside all ranges, so that it need not be looked through again. A header lies within one
     /// sector, which is written wholly or not at all.
-    pub(super) fn rename_id(
+    pub(in crate::content) fn rename_id(
         &self,
         file: &S::File,
         header: &Header,
@@ -135,12 +168,18 @@ impl<S: Store> Shared<S> {
             }
         };
         let header = self.seal_header(id, header.flags, &key.secret(), crypto)?;
+        self.write_header(file, &header)?;
+        Ok(header)
+    }
+
+    /// Writes a header in place; the file's times stay.
+    pub(in crate::content) fn write_header(&self, file: &S::File, header: &Header) -> Result<(), Error> {
         let times = file.times().ok().flatten();
         file.write_at(&header.encode(), 0).map_err(|error| Error::io("writing a header", error))?;
         if let Some(times) = times {
             _ = file.set_times(&times);
         }
-        Ok(header)
+        Ok(())
     }
 
     /// A file that was made in an epoch that did not end well, and is opened for the first time since.
@@ -168,7 +207,32 @@ impl<S: Store> Shared<S> {
         })
     }
 
-    /// A file without a header, made in an epoch that did not end well: nothing of it was durable.
+    /// Copies what a file has to another one that no entry is, unless it has only zeros; says which.
+    fn keep_aside(&self, file: &S::File) -> Result<Option<String>, Error> {
+        let failed = |error| Error::io("keeping what a file had", error);
+        let (len, mut at) = (file.len().map_err(failed)?, 0);
+        let (mut buffer, mut aside) = (vec![0; 1 << 16], None);
+        while let Some(data) = file.next_data(at).map_err(failed)?.filter(|data| *data < len) {
+            let got = file.read_at(&mut buffer, data).map_err(failed)?;
+            if got == 0 {
+                break;
+            }
+            if buffer[..got].iter().any(|byte| *byte != 0) {
+                let aside = match &mut aside {
+                    Some((_, aside)) => aside,
+                    none => &none.insert(self.store.make_aside().map_err(failed)?).1,
+                };
+                aside.write_at(&buffer[..got], data).map_err(failed)?;
+            }
+            at = data + got as u64;
+        }
+        let Some((name, aside)) = aside else { return Ok(None) };
+        aside.sync().map_err(failed)?;
+        Ok(Some(name))
+    }
+
+    /// A file without a header, made in an epoch that did not end well: nothing of it was durable. What it has is kept
+    /// aside.
     pub(in crate::content) fn make_empty(
         &self,
         file: &S::File,
@@ -176,6 +240,7 @@ impl<S: Store> Shared<S> {
         crypto: &mut impl Crypto,
     ) -> Result<(), Error> {
         self.writable(file, |file| {
+            let aside = self.keep_aside(file)?;
             let (_, bytes) = self.empty_file(self.outside_ranges()?, crypto)?;
             let failed = |error| Error::io("mending a file", error);
             file.set_len(0).map_err(failed)?;
@@ -184,7 +249,8 @@ impl<S: Store> Shared<S> {
             file.write_at(&bytes, 0).map_err(failed)?;
             file.sync().map_err(failed)?;
             let path = place.shown();
-            lock(&self.lines).push(format!("{path}: kept 0 bytes; nothing of it had been synced"));
+            let kept = aside.map(|name| format!("; what it had is in {name}")).unwrap_or_default();
+            lock(&self.lines).push(format!("{path}: kept 0 bytes; nothing of it had been synced{kept}"));
             Ok(())
         })
     }

@@ -1,12 +1,23 @@
 //! What the tests of volumes share.
 #![allow(dead_code, clippy::unwrap_used, reason = "tests; each uses some of this")]
 
+use std::path::PathBuf;
+
+use rustix::fs::Mode;
 use wattlock::{Dispatcher, Runtime};
 use wattlock_files::age::NoCallbacks;
 use wattlock_files::age::secrecy::SecretString;
 use wattlock_files::keys;
-use wattlock_fs::tree::{Folder, Tree};
+use wattlock_fs::tree::{Entry, Folder, Tree};
 use wattlock_fs::volume::{self, Access, NameMode, Passphrase, Volume};
+
+pub const ALL: Mode = Mode::from_raw_mode(0o755);
+
+/// Makes a file whose backing file has no byte.
+pub fn make(tree: &Tree, folder: &Folder, name: &[u8], crypto: &mut Dispatcher) {
+    let entry = tree.entry(folder, name, crypto).unwrap();
+    tree.create_file(folder, &entry, ALL).unwrap();
+}
 
 /// scrypt's cost in tests: the least.
 pub const CHEAP: u8 = 1;
@@ -51,8 +62,8 @@ impl World {
         let mut volume = Volume::generate(4096, names).unwrap();
         volume.add_recipient("me", &recipient).unwrap();
         Tree::init(folder.path(), &volume, &mut crypto).unwrap();
-        let world = World { folder, runtime, crypto, volume, recipient, identity };
-        world.own().write(&world.volume, &[], NoCallbacks, &world.runtime).unwrap();
+        let mut world = World { folder, runtime, crypto, volume, recipient, identity };
+        world.own().write(&mut world.volume, &[], NoCallbacks, &world.runtime).unwrap();
         world
     }
 
@@ -62,6 +73,15 @@ impl World {
 
     pub fn tree(&mut self) -> (Tree, Folder) {
         Tree::open(self.folder.path(), &self.volume, &mut self.crypto).unwrap()
+    }
+
+    /// The tree, its own folder, and a folder `folder` in it: its entry, and where it is stored.
+    pub fn with_folder(&mut self) -> (Tree, Folder, Entry, PathBuf) {
+        let (tree, root) = self.tree();
+        let entry = tree.entry(&root, b"folder", &mut self.crypto).unwrap();
+        tree.make_folder(&root, &entry, ALL, &mut self.crypto).unwrap();
+        let stored = self.folder.path().join(&entry.stored);
+        (tree, root, entry, stored)
     }
 
     /// The names in the backing folder, sorted.

@@ -1,10 +1,14 @@
 //! What the tests of contents share.
-#![allow(dead_code, reason = "no test uses all of it")]
+#![allow(dead_code, clippy::unwrap_used, reason = "no test uses all of it")]
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use wattlock::{Dispatcher, Runtime};
 use wattlock_door::Crypto;
 use wattlock_fs::content::Content;
 use wattlock_fs::dev::SimStore;
+use wattlock_fs::store::Place;
 use wattlock_fs::volume::{NameMode, Volume};
 use zeroize::Zeroizing;
 
@@ -17,6 +21,12 @@ pub fn volume() -> Volume {
         keys: vec![(1, Zeroizing::new([7; 32]))],
         ..Volume::generate(4096, NameMode::Plain).unwrap()
     }
+}
+
+/// Where a file is below a folder, by its inode of now.
+pub fn place(folder: &Path, name: &str) -> Place {
+    let meta = std::fs::metadata(folder.join(name)).unwrap();
+    Place { inode: (meta.dev(), meta.ino()), path: name.into() }
 }
 
 pub fn crypto() -> Dispatcher {

@@ -1,0 +1,100 @@
+//! Rotation of a volume that is in use: its headers and its journal under another key.
+
+use std::sync::atomic::Ordering;
+
+use wattlock_core::sync::{read, write};
+use wattlock_door::Crypto;
+
+use super::Contents;
+use super::starting::Keys;
+use crate::Error;
+use crate::format::{HEADER_LEN, Header};
+use crate::store::{File, Store};
+use crate::volume::Volume;
+
+impl<S: Store> Contents<S> {
+    /// Takes over the volume keys of `volume`: the same volume after [`Volume::add_generation`], or after old ones were
+    /// removed. Nothing that is being made has another key when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]; nothing has changed.
+    pub fn rekey(&self, volume: &Volume, crypto: &mut impl Crypto) -> Result<(), Error> {
+        let (shared, keys) = (&self.shared, Keys::new(volume, crypto)?);
+        let _creating = write(&shared.creating);
+        let _epoch = write(&shared.epoch);
+        *write(&shared.keys) = keys.files;
+        shared.journal.rekey(keys.journal);
+        Ok(())
+    }
+
+    /// Seals a file's header under the newest key, while the volume is in use; `named` says whether its name opens. Says
+    /// whether it had to. One that has the newest key is written as it is if this is the `first` look at it: after a sync
+    /// that failed memory has it, the disk may have the old one, and no later sync says so.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`] for a header that does not open.
+    pub fn reseal(
+        &self,
+        file: &S::File,
+        inode: (u64, u64),
+        (named, first): (bool, bool),
+        crypto: &mut impl Crypto,
+    ) -> Result<bool, Error> {
+        let shared = &self.shared;
+        let _creating = write(&shared.creating);
+        let _epoch = write(&shared.epoch);
+        let body = shared.known_body(inode);
+        if body.as_ref().is_some_and(|body| body.state().ledger.has_header()) {
+            // One of the journal would take its place later.
+            shared.bring_into_place(crypto)?;
+        }
+        let _state = body.as_ref().map(|body| body.state_mut());
+        let mut bytes = [0; HEADER_LEN];
+        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
+        let header = match Header::parse(&bytes[..got]) {
+            // A stranger's file keeps no volume key in use.
+            Err(_) if !named => return Ok(false),
+            parsed => parsed?,
+        };
+        if read(&shared.keys).last().is_some_and(|(newest, _)| *newest == header.generation) {
+            return if first { shared.write_header(file, &header).map(|()| false) } else { Ok(false) };
+        }
+        let secret = shared.open_header(&header, crypto)?;
+        let header = shared.seal_header(header.id, header.flags, &secret, crypto)?;
+        shared.write_header(file, &header)?;
+        Ok(true)
+    }
+
+    /// Has [`Contents::while_moving`] count, from now on or no longer.
+    pub fn count_moves(&self, count: bool) {
+        self.shared.counting.store(count, Ordering::SeqCst);
+    }
+
+    /// How many names have moved, if none does just now.
+    pub fn moves(&self) -> Option<u64> {
+        let moved = self.shared.moved.load(Ordering::SeqCst);
+        (self.shared.moving.load(Ordering::SeqCst) == 0).then_some(moved)
+    }
+
+    /// Whether [`Contents::while_moving`] has anything to do.
+    pub fn counts_moves(&self) -> bool {
+        self.may_be_torn() || self.shared.counting.load(Ordering::SeqCst)
+    }
+
+    /// Empties the journal and seals both of its heads under the volume's newest key, after which no older key opens
+    /// anything of it.
+    ///
+    /// # Errors
+    /// As [`Contents::checkpoint`].
+    pub fn rekey_journal(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.relieve(crypto)?;
+        // Most of it before anybody has to wait.
+        shared.checkpoint(crypto)?;
+        let _creating = write(&shared.creating);
+        let _epoch = write(&shared.epoch);
+        shared.bring_into_place(crypto)?;
+        let unclean = read(&shared.unclean);
+        shared.journal.reset(&unclean, crypto)
+    }
+}
