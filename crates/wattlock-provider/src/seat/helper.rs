@@ -21,10 +21,13 @@ const TICK: Duration = Duration::from_millis(1);
 /// How often it looks while an engine with queues has something, and the least it sleeps.
 const QUEUE_TICK: Duration = Duration::from_micros(50);
 
+/// The seats of all threads.
+pub(super) type Seats = Mutex<Vec<Arc<Seat>>>;
+
 /// What a process has of one provider that does not survive a fork.
 pub(crate) struct Life {
     pub(crate) forks: u32,
-    pub(super) seats: Mutex<Vec<Arc<Seat>>>,
+    pub(super) seats: Arc<Seats>,
     helper: Mutex<Option<Helper>>,
     bell: Condvar,
     awake: AtomicBool,
@@ -37,7 +40,7 @@ impl Life {
     pub(crate) fn new() -> Life {
         Life {
             forks: wattlock::forks(),
-            seats: Mutex::default(),
+            seats: Arc::default(),
             helper: Mutex::default(),
             bell: Condvar::new(),
             awake: AtomicBool::new(false),
@@ -54,10 +57,6 @@ impl Life {
         if let Some(helper) = helper {
             let _ = helper.0.join();
         }
-    }
-
-    pub(super) fn forget(&self, gone: &Arc<Seat>) {
-        lock(&self.seats).retain(|seat| !Arc::ptr_eq(seat, gone));
     }
 }
 

@@ -55,6 +55,7 @@ use crate::provider::{Current, Provider};
 use crate::settings::Pause;
 use crate::spread::Crew;
 pub(crate) use helper::Life;
+use helper::Seats;
 use job::Announced;
 use key_stock::KeyStock;
 use secret_cache::SecretCache;
