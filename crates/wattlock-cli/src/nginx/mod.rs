@@ -4,6 +4,7 @@
 //! it does not accept is put back.
 
 mod edit;
+mod groups;
 
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -30,11 +31,21 @@ pub struct Command {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Add the module to a configuration and turn it on for all its servers
-    Enable(Change),
+    Enable(Enable),
     /// Take out what `enable` added
     Disable(Change),
     /// Say whether this nginx can use Wattlock, and whether it does
     Check(Check),
+}
+
+#[derive(Debug, Args)]
+struct Enable {
+    #[command(flatten)]
+    change: Change,
+    /// Offer X25519MLKEM768 before other groups, too, unless a server has groups of its own. Without the provider nginx then
+    /// does not start, if its OpenSSL is older than 3.5
+    #[arg(long)]
+    hybrid: bool,
 }
 
 #[derive(Debug, Args)]
@@ -76,13 +87,13 @@ struct Check {
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     match &command.what {
-        What::Enable(change) => enable(change),
+        What::Enable(Enable { change, hybrid }) => enable(change, *hybrid),
         What::Disable(change) => disable(change),
         What::Check(wanted) => check(wanted, choice),
     }
 }
 
-fn enable(change: &Change) -> Result<()> {
+fn enable(change: &Change, hybrid: bool) -> Result<()> {
     change.about.refuse_provider()?;
     let nginx = change.about.places.nginx()?;
     if let Some(why) = nginx.obstacle()? {
@@ -95,7 +106,7 @@ fn enable(change: &Change) -> Result<()> {
     let environment = std::env::var_os("OPENSSL_CONF").is_some();
     let file = change.about.file(&nginx)?;
     let before = read(&file)?;
-    let after = edit::enabled(&before, &module, environment)
+    let after = edit::enabled(&before, &module, environment, hybrid)
         .map_err(|error| match http_elsewhere(&file, &before) {
             Some(other) => anyhow::anyhow!(
                 "its http block is in {}, which it includes: write `load_module \"{}\";` at the top of {} and `wattlock \
@@ -109,6 +120,9 @@ fn enable(change: &Change) -> Result<()> {
         .with_context(|| file.display().to_string())?;
     if !change.carry_out(&nginx, &file, &before, &after, false)? {
         return Ok(());
+    }
+    for line in groups::lines(&file).iter().filter(|line| hybrid && !line.ours) {
+        say!("{line} is as it was");
     }
     match probe(
         &nginx,
@@ -142,7 +156,28 @@ fn disable(change: &Change) -> Result<()> {
     if change.carry_out(&nginx, &file, &before, &edit::disabled(&before), true)? {
         say!("to take effect: nginx -s reload");
     }
+    warn_of_groups(&nginx, &file);
     Ok(())
+}
+
+/// Says which lines keep nginx from starting once its OpenSSL has no provider.
+fn warn_of_groups(nginx: &Nginx, file: &Path) {
+    for line in groups::that_need_the_provider(nginx, file) {
+        eprintln!(
+            "wattlock: {line}: {}; nginx does not start without it: change the line before `wattlock openssl disable`",
+            groups::remedy()
+        );
+    }
+}
+
+/// The same before the provider goes, of the nginx that is installed, if there is one.
+pub fn warn_before_the_provider_goes() {
+    let about = About { config: None, prefix: None, places: Places::default() };
+    if let Ok(nginx) = about.places.nginx()
+        && let Ok(file) = about.file(&nginx)
+    {
+        warn_of_groups(&nginx, &file);
+    }
 }
 
 /// The included file that has the `http` block, if the file itself has none.
@@ -151,21 +186,7 @@ fn http_elsewhere(file: &Path, text: &str) -> Option<PathBuf> {
         return None;
     }
     let folder = file.parent()?;
-    let named = |pattern: String| -> Vec<PathBuf> {
-        let path = folder.join(pattern);
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
-        else {
-            return Vec::new();
-        };
-        let Some((front, back)) = name.split_once('*') else { return vec![path] };
-        let fits = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with(front) && name.ends_with(back)
-        };
-        let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).filter(fits).collect()
-    };
-    let mut files = edit::included(text).into_iter().flat_map(named);
+    let mut files = edit::included(text).into_iter().flat_map(|pattern| groups::included(folder, &pattern));
     files.find(|path| read(path).is_ok_and(|text| edit::has_http(&text)))
 }
 
@@ -207,6 +228,9 @@ impl Change {
             let words = match refused.at {
                 Some((path, line)) => {
                     format!("{}; take line {line} of {} out by hand", refused.words, path.display())
+                }
+                None if groups::is_about(&refused.words) => {
+                    format!("{}; {}", refused.words, groups::remedy())
                 }
                 None => refused.words,
             };
@@ -347,13 +371,19 @@ fn test(nginx: &Nginx, file: &Path, prefix: Option<&Path>) -> Result<(), Refused
     Err(Refused { words: format!("nginx -t refuses it: {wrong}"), at })
 }
 
-/// Starts an nginx of our own for a moment, and returns what its status page says.
+/// Starts an nginx of our own, and returns what its status page says.
 fn probe(nginx: &Nginx, openssl: OpenSsl<'_>) -> Result<Value> {
+    let text = page::fetch(start(nginx, openssl, "")?.addresses[0], "/wattlock_status")?;
+    serde_json::from_str(&text).context("the status page is no JSON")
+}
+
+/// Starts an nginx of our own with these directives. It serves a folder that is gone.
+fn start(nginx: &Nginx, openssl: OpenSsl<'_>, more: &str) -> Result<Server> {
     let folder = tempfile::Builder::new().prefix("wattlock-check-").tempdir()?;
     let certificate = Certificate::self_signed(KeyType::P256, folder.path())?;
     let listeners = vec![Listener { port: 0, certificate: Some(certificate), more: String::new() }];
     let root = folder.path();
-    let server = Server::start(&Plan {
+    Server::start(&Plan {
         nginx,
         openssl,
         root,
@@ -361,10 +391,8 @@ fn probe(nginx: &Nginx, openssl: OpenSsl<'_>) -> Result<Value> {
         workers: 1,
         core: None,
         http2: false,
-        more: String::new(),
-    })?;
-    let text = page::fetch(server.addresses[0], "/wattlock_status")?;
-    serde_json::from_str(&text).context("the status page is no JSON")
+        more: more.to_owned(),
+    })
 }
 
 /// One thing that was looked at.
@@ -429,6 +457,16 @@ fn check(wanted: &Check, choice: &Choice) -> Result<()> {
                 let words = format!("{} is not there, and nginx does not start; {undo}", gone.display());
                 find("load_module", false, words);
             }
+            if let (Ok(parts), true) = (&parts, shared) {
+                let here = groups::has_hybrid(&nginx, OpenSsl::AsInstalled(parts));
+                match groups::has_hybrid(&nginx, OpenSsl::Stock).and_then(|own| Ok((own, here?))) {
+                    Ok((own, here)) => {
+                        let told = groups::judged(&groups::lines(&file), own, here);
+                        told.into_iter().for_each(|(good, words)| find("groups", good, words));
+                    }
+                    Err(error) => find("groups", false, format!("{error:#}")),
+                }
+            }
         }
         Err(error) => find("configuration", false, format!("{error:#}")),
     }
@@ -488,7 +526,7 @@ fn judge(status: Result<Value>) -> (bool, String) {
         "active, provider of version {version}, {} handshakes, {} waited",
         count("handshakes"),
         count("paused")
-    );
+    ) + &groups::shares(&status).map_or_else(String::new, |shares| format!("; {shares}"));
     if version == env!("CARGO_PKG_VERSION") {
         (true, words)
     } else {
