@@ -93,7 +93,10 @@ pub fn is_about(words: &str) -> bool {
 
 /// What nginx's words about the hybrid mean.
 pub fn remedy() -> String {
-    format!("this OpenSSL has {HYBRID} only with the provider (`wattlock openssl enable`)")
+    format!(
+        "this OpenSSL has {HYBRID} only with the provider (`wattlock openssl enable`; a setting `algorithms` must name \
+         `ml-kem`)"
+    )
 }
 
 /// The lines of a person that keep nginx from starting without the provider. None if its OpenSSL has the hybrid itself.
