@@ -203,7 +203,6 @@ fn the_hybrid_is_agreed_on_where_a_bind_line_names_it() {
         ("groups.cnf", "", usual, true),
         ("with.cnf", "--curves X25519", usual, true),
         ("with.cnf", "--curves X25519", only, false),
-        ("with.cnf", "--curves X25519MLKEM768 --tls-max 1.2", only, false),
     ] {
         let (done, said) = asks(config, options, port);
         assert_eq!(done, good, "{config} {options}: {said}");
