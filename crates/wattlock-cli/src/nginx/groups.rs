@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde_json::Value;
-use wattlock_shell::nginx::place::Nginx;
+use wattlock_shell::nginx::place::{Nginx, Parts};
 use wattlock_shell::nginx::server::{HYBRID, HYBRID_FIRST, OpenSsl};
 
 use super::{edit, read, start};
@@ -108,9 +108,18 @@ pub fn that_need_the_provider(nginx: &Nginx, config: &Path) -> Vec<Line> {
     }
 }
 
+/// Whether all is well with a configuration's groups, and words, line by line.
+pub fn looked_at(nginx: &Nginx, parts: &Parts, config: &Path) -> Vec<(bool, String)> {
+    let own = has_hybrid(nginx, OpenSsl::Stock);
+    match own.and_then(|own| Ok((own, has_hybrid(nginx, OpenSsl::AsInstalled(parts))?))) {
+        Ok((own, here)) => judged(&lines(config), own, here),
+        Err(error) => vec![(false, format!("{error:#}"))],
+    }
+}
+
 /// What a configuration's lines come to: whether all is well, and words; `own` is whether OpenSSL has the hybrid itself,
 /// `here` whether it has with this machine's configuration.
-pub fn judged(lines: &[Line], own: bool, here: bool) -> Vec<(bool, String)> {
+fn judged(lines: &[Line], own: bool, here: bool) -> Vec<(bool, String)> {
     if lines.is_empty() {
         let words = match own {
             true => format!("no line names any: OpenSSL's own, {HYBRID}, X25519, P-256 and others"),

@@ -415,6 +415,27 @@ impl Finding {
 }
 
 fn check(wanted: &Check, choice: &Choice) -> Result<()> {
+    let findings = findings(wanted, choice)?;
+    for finding in &findings {
+        if wanted.json {
+            say!("{}", json!({"what": finding.what, "good": finding.good, "words": finding.words}));
+        } else {
+            say!("{} {}: {}", if finding.good { "ok     " } else { "PROBLEM" }, finding.what, finding.words);
+        }
+    }
+    let bad: Vec<&Finding> = findings.iter().filter(|finding| !finding.good).collect();
+    if !wanted.json
+        && let Some(next) = bad.iter().find_map(|finding| finding.next())
+    {
+        say!("next: {next}");
+    }
+    let stand = if bad.len() == 1 { "stands" } else { "stand" };
+    ensure!(bad.is_empty(), "{} of {} things {stand} in the way", bad.len(), findings.len());
+    Ok(())
+}
+
+/// Everything that `check` looks at.
+fn findings(wanted: &Check, choice: &Choice) -> Result<Vec<Finding>> {
     let nginx = wanted.about.places.nginx()?;
     let mut findings = Vec::new();
     let mut find = |what, good, words: String| findings.push(Finding { what, good, words });
@@ -443,54 +464,43 @@ fn check(wanted: &Check, choice: &Choice) -> Result<()> {
             if good { words } else { format!("{words} (`wattlock openssl enable`, or OPENSSL_CONF)") };
         find("with this machine's openssl.cnf", good, words);
     }
-    match wanted.about.file(&nginx).and_then(|file| Ok((read(&file)?, file))) {
-        Ok((text, file)) => {
-            let on = edit::is_enabled(&text);
-            let words = if on { "has Wattlock" } else { "has no line of `wattlock nginx enable`" };
-            find("configuration", on, format!("{} {words}", file.display()));
-            for gone in edit::modules(&text).into_iter().filter(|path| path.is_absolute() && !path.exists()) {
-                let undo = if on {
-                    "`make install`, then enable again; or `wattlock nginx disable`"
-                } else {
-                    "take that line out"
-                };
-                let words = format!("{} is not there, and nginx does not start; {undo}", gone.display());
-                find("load_module", false, words);
-            }
-            if let (Ok(parts), true) = (&parts, shared) {
-                let here = groups::has_hybrid(&nginx, OpenSsl::AsInstalled(parts));
-                match groups::has_hybrid(&nginx, OpenSsl::Stock).and_then(|own| Ok((own, here?))) {
-                    Ok((own, here)) => {
-                        let told = groups::judged(&groups::lines(&file), own, here);
-                        told.into_iter().for_each(|(good, words)| find("groups", good, words));
-                    }
-                    Err(error) => find("groups", false, format!("{error:#}")),
-                }
-            }
-        }
-        Err(error) => find("configuration", false, format!("{error:#}")),
-    }
+    let with = parts.as_ref().ok().filter(|_| shared);
+    findings.extend(configured(&wanted.about, &nginx, with));
+    let mut find = |what, good, words: String| findings.push(Finding { what, good, words });
     find("kernel TLS", true, kernel_tls());
     if let Some(url) = &wanted.status {
         let (good, words) = judge(fetch(url).and_then(|text| Ok(serde_json::from_str(&text)?)));
         find("running", good, words);
     }
-    for finding in &findings {
-        if wanted.json {
-            say!("{}", json!({"what": finding.what, "good": finding.good, "words": finding.words}));
-        } else {
-            say!("{} {}: {}", if finding.good { "ok     " } else { "PROBLEM" }, finding.what, finding.words);
+    Ok(findings)
+}
+
+/// What a configuration has of Wattlock, and which groups it offers, which `with` the module can be found out.
+fn configured(about: &About, nginx: &Nginx, with: Option<&Parts>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut find = |what, good, words: String| findings.push(Finding { what, good, words });
+    let (text, file) = match about.file(nginx).and_then(|file| Ok((read(&file)?, file))) {
+        Ok(both) => both,
+        Err(error) => {
+            find("configuration", false, format!("{error:#}"));
+            return findings;
         }
+    };
+    let on = edit::is_enabled(&text);
+    let words = if on { "has Wattlock" } else { "has no line of `wattlock nginx enable`" };
+    find("configuration", on, format!("{} {words}", file.display()));
+    for gone in edit::modules(&text).into_iter().filter(|path| path.is_absolute() && !path.exists()) {
+        let undo = match on {
+            true => "`make install`, then enable again; or `wattlock nginx disable`",
+            false => "take that line out",
+        };
+        let words = format!("{} is not there, and nginx does not start; {undo}", gone.display());
+        find("load_module", false, words);
     }
-    let bad: Vec<&Finding> = findings.iter().filter(|finding| !finding.good).collect();
-    if !wanted.json
-        && let Some(next) = bad.iter().find_map(|finding| finding.next())
-    {
-        say!("next: {next}");
+    for (good, words) in with.into_iter().flat_map(|parts| groups::looked_at(nginx, parts, &file)) {
+        find("groups", good, words);
     }
-    let stand = if bad.len() == 1 { "stands" } else { "stand" };
-    ensure!(bad.is_empty(), "{} of {} things {stand} in the way", bad.len(), findings.len());
-    Ok(())
+    findings
 }
 
 /// Whether the kernel encrypts records itself where a configuration asks for that (`ssl_conf_command Options KTLS`, kernel
