@@ -122,10 +122,10 @@ pub fn looked_at(nginx: &Nginx, parts: &Parts, config: &Path) -> Vec<(bool, Stri
 fn judged(lines: &[Line], own: bool, here: bool) -> Vec<(bool, String)> {
     if lines.is_empty() {
         let words = match own {
-            true => format!("no line names any: OpenSSL's own, {HYBRID}, X25519, P-256 and others"),
+            true => format!("no `ssl_ecdh_curve`: OpenSSL's default, {HYBRID}, X25519, P-256 and others"),
             false => format!(
-                "no line names any: OpenSSL's own, X25519, P-256 and others, without {HYBRID} (`wattlock nginx enable \
-                 --hybrid`)"
+                "no `ssl_ecdh_curve`: OpenSSL's default, X25519, P-256 and others, without {HYBRID} (`wattlock nginx \
+                 enable --hybrid`)"
             ),
         };
         return vec![(true, words)];

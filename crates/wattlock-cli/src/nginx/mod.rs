@@ -469,8 +469,10 @@ fn findings(wanted: &Check, choice: &Choice) -> Result<Vec<Finding>> {
     let mut find = |what, good, words: String| findings.push(Finding { what, good, words });
     find("kernel TLS", true, kernel_tls());
     if let Some(url) = &wanted.status {
-        let (good, words) = judge(fetch(url).and_then(|text| Ok(serde_json::from_str(&text)?)));
-        find("running", good, words);
+        let status = fetch(url).and_then(|text| Ok(serde_json::from_str(&text)?));
+        let shares = status.as_ref().ok().and_then(groups::shares);
+        let (good, words) = judge(status);
+        find("running", good, [Some(words), shares].into_iter().flatten().collect::<Vec<_>>().join("; "));
     }
     Ok(findings)
 }
@@ -536,7 +538,7 @@ fn judge(status: Result<Value>) -> (bool, String) {
         "active, provider of version {version}, {} handshakes, {} waited",
         count("handshakes"),
         count("paused")
-    ) + &groups::shares(&status).map_or_else(String::new, |shares| format!("; {shares}"));
+    );
     if version == env!("CARGO_PKG_VERSION") {
         (true, words)
     } else {
