@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use wattlock_core::{Data, Engine, Error, Family, Item, Key, Kind, NonceLen, Request};
+use wattlock_core::{Algorithm, Data, Engine, Error, Family, Item, Key, Kind, NonceLen, Request};
 use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
@@ -159,7 +159,7 @@ fn wanted(kind: Kind, reference: &Software, bytes: &mut Bytes<'_>) -> Option<Wan
     let len = if len < info.least { info.least } else { len };
     let secret_len = info.algorithm.key_len().unwrap_or_else(|| bytes.below(200));
     let key = match info.family {
-        Family::Digest => Key::none_owned(),
+        _ if info.algorithm == Algorithm::None => Key::none_owned(),
         _ => Key::symmetric(info.algorithm, &fill(bytes, secret_len)).ok()?,
     };
     let nonce_len = match info.nonce {

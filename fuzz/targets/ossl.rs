@@ -40,7 +40,7 @@ pub fn loaded() -> &'static Loaded {
     LOADED.get_or_init(|| {
         let conf = wattlock_fuzz::folder("provider").join("openssl.cnf");
         let text = "openssl_conf = i\n[i]\nproviders = p\n[p]\ndefault = d\nwattlock = w\n[d]\nactivate = 1\n[w]\nactivate = 1\n\
-                    algorithms = gcm,cbc,cbc-hmac,ctr,xts,rsa,ec,x25519,kdf\ntelemetry = off\n";
+                    algorithms = gcm,cbc,cbc-hmac,ctr,xts,rsa,ec,x25519,ml-kem,kdf\ntelemetry = off\n";
         std::fs::write(&conf, text).expect("our folder");
         let conf = CString::new(conf.to_str().expect("a plain path")).expect("a plain path");
         let param = |data_type: c_uint, key: &'static CStr, data: *mut c_void| OSSL_PARAM {

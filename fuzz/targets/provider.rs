@@ -1,14 +1,14 @@
 //! The provider in the system's libcrypto: parameters in any order, type and length for ciphers, keys, key derivation and
-//! signatures, right ones among them; keys of any numbers; and settings, as its section and nginx's directives give them.
+//! signatures, right ones among them; keys of any numbers, and ML-KEM's as files; and settings, as its section and nginx's directives give them.
 //! Calls may fail; none crashes, and what is opened is what was sealed.
 #![no_main]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use wattlock_core::{Kind, Material, RsaKey, known_answers};
+use wattlock_core::{Kind, ML_KEM_768_PUBLIC, Material, RsaKey, known_answers};
 use wattlock_fuzz::Bytes;
 use wattlock_provider::sys::OSSL_PARAM;
 use wattlock_provider::table::Setting;
@@ -82,6 +82,36 @@ unsafe extern "C" {
     fn EVP_PKEY_derive_init_ex(context: *mut Opaque, params: *const OSSL_PARAM) -> c_int;
     fn EVP_PKEY_derive_set_peer_ex(context: *mut Opaque, peer: *mut Opaque, validate: c_int) -> c_int;
     fn EVP_PKEY_derive(context: *mut Opaque, to: *mut u8, len: *mut usize) -> c_int;
+    fn EVP_PKEY_encapsulate_init(context: *mut Opaque, params: *const OSSL_PARAM) -> c_int;
+    fn EVP_PKEY_encapsulate(
+        context: *mut Opaque,
+        text: *mut u8,
+        text_len: *mut usize,
+        secret: *mut u8,
+        secret_len: *mut usize,
+    ) -> c_int;
+    fn EVP_PKEY_decapsulate_init(context: *mut Opaque, params: *const OSSL_PARAM) -> c_int;
+    fn EVP_PKEY_decapsulate(
+        context: *mut Opaque,
+        secret: *mut u8,
+        secret_len: *mut usize,
+        text: *const u8,
+        text_len: usize,
+    ) -> c_int;
+    fn d2i_AutoPrivateKey_ex(
+        key: *mut *mut Opaque,
+        from: *mut *const u8,
+        len: c_long,
+        context: *mut c_void,
+        properties: *const c_char,
+    ) -> *mut Opaque;
+    fn d2i_PUBKEY_ex(
+        key: *mut *mut Opaque,
+        from: *mut *const u8,
+        len: c_long,
+        context: *mut c_void,
+        properties: *const c_char,
+    ) -> *mut Opaque;
     fn EVP_PKEY_CTX_set_params(context: *mut Opaque, params: *const OSSL_PARAM) -> c_int;
     fn EVP_PKEY_CTX_get_params(context: *mut Opaque, params: *mut OSSL_PARAM) -> c_int;
     fn EVP_KDF_fetch(context: *mut c_void, name: *const c_char, properties: *const c_char) -> *mut Opaque;
@@ -328,10 +358,25 @@ fn rsa() -> &'static RsaKey {
     })
 }
 
+/// A decapsulation key of ML-KEM-768.
+fn ml_kem() -> &'static [u8] {
+    static KEY: OnceLock<Vec<u8>> = OnceLock::new();
+    KEY.get_or_init(|| match known_answers(Kind::MlKem768Decapsulate).swap_remove(0).request.key.material() {
+        Material::MlKem(key) => key.to_vec(),
+        _ => unreachable!("a kind of ML-KEM has its key"),
+    })
+}
+
 /// Right parameters of a key of this type; numbers are in the machine's order.
 fn right_key(which: u8) -> (&'static CStr, Vec<(&'static CStr, c_uint, Vec<u8>)>) {
     let number = |bytes: &[u8]| bytes.iter().rev().copied().collect::<Vec<u8>>();
     match which % 3 {
+        _ if which >= 248 => (c"X25519MLKEM768", vec![(c"priv", 5, [ml_kem(), &[0x48; 32]].concat())]),
+        _ if which >= 244 => (c"ML-KEM-768", vec![(c"seed", 5, vec![7; 64])]),
+        _ if which >= 240 => {
+            let (own, public) = (ml_kem(), ml_kem()[ML_KEM_768_PUBLIC].to_vec());
+            (c"ML-KEM-768", vec![(c"priv", 5, own.to_vec()), (c"pub", 5, public)])
+        }
         0 => {
             let generator: Vec<u8> = [
                 &[4][..],
@@ -405,6 +450,18 @@ fn key(bytes: &mut Bytes<'_>) {
             let mut len = bytes.pick(&[1024, 1024, 256, 64, 0]);
             let mut room = vec![0; len];
             match bytes.byte() % 3 {
+                0 if EVP_PKEY_encapsulate_init(context, params.tell()) == 1 => {
+                    let (mut text, mut text_len) = (vec![0; len + 96], len + 96);
+                    let (to, at) = (room.as_mut_ptr(), text.as_mut_ptr());
+                    let made = EVP_PKEY_encapsulate(context, at, &mut text_len, to, &mut len) == 1;
+                    assert!(!made || text_len <= text.len() && len <= room.len());
+                }
+                2 if EVP_PKEY_decapsulate_init(context, params.tell()) == 1 => {
+                    let text = vec![5; bytes.pick(&[1088, 1120, 1088, 1120, 32, 0])];
+                    let (to, from) = (room.as_mut_ptr(), text.as_ptr());
+                    EVP_PKEY_decapsulate(context, to, &mut len, from, text.len());
+                    assert!(len <= room.len().max(64));
+                }
                 0 if EVP_PKEY_sign_init_ex(context, params.tell()) == 1 => {
                     EVP_PKEY_CTX_get_params(context, asked.ask());
                     EVP_PKEY_sign(context, room.as_mut_ptr(), &mut len, text.as_ptr(), text.len());
@@ -424,6 +481,51 @@ fn key(bytes: &mut Bytes<'_>) {
             EVP_PKEY_CTX_free(context);
         }
         EVP_PKEY_free(key);
+    }
+}
+
+/// Keys of ML-KEM-768 as files that may be damaged: any that is read has as much as it must.
+fn file(bytes: &mut Bytes<'_>) {
+    let algorithm = [0x30, 0x0b, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x04, 0x02];
+    let value = |tag: u8, parts: &[&[u8]]| {
+        let len = parts.iter().map(|part| part.len()).sum::<usize>();
+        let head = match len {
+            0..=127 => vec![tag, len as u8],
+            128..=255 => vec![tag, 0x81, len as u8],
+            _ => vec![tag, 0x82, (len >> 8) as u8, len as u8],
+        };
+        [&head[..], &parts.concat()].concat()
+    };
+    let (own, seed) = (value(4, &[ml_kem()]), value(4, &[&[7; 64]]));
+    let is_public = bytes.byte() < 80;
+    let mut der = if is_public {
+        value(0x30, &[&algorithm, &value(3, &[&[0], &ml_kem()[ML_KEM_768_PUBLIC]])])
+    } else {
+        let keys = [value(0x80, &[&[7; 64]]), own.clone(), value(0x30, &[&seed, &own])];
+        let key = &keys[bytes.below(keys.len())];
+        value(0x30, &[&[2, 1, 0], &algorithm, &value(4, &[key])])
+    };
+    for _ in 0..bytes.below(4) {
+        // Its heads more often than the rest.
+        let near = bytes.byte() < 200;
+        let at = bytes.below(if near { 48 } else { der.len() });
+        match bytes.byte() % 4 {
+            0 => der.truncate(at.max(1)),
+            1 => der.extend(bytes.take(40)),
+            _ => der.iter_mut().skip(at).take(1).for_each(|byte| *byte = bytes.byte()),
+        }
+    }
+    let library = ossl::loaded().context;
+    let read = if is_public { d2i_PUBKEY_ex } else { d2i_AutoPrivateKey_ex };
+    // SAFETY: as in `key`.
+    unsafe {
+        let mut at = der.as_ptr();
+        let key = read(null_mut(), &mut at, der.len() as c_long, library, OURS.as_ptr());
+        if !key.is_null() {
+            let mut asked = List::questions(bytes);
+            EVP_PKEY_get_params(key, asked.ask());
+            EVP_PKEY_free(key);
+        }
     }
 }
 
@@ -497,7 +599,9 @@ fuzz_target!(|bytes: &[u8]| {
     let mut bytes = Bytes(bytes);
     match bytes.byte() % 8 {
         0..=2 => cipher(&mut bytes),
-        3..=4 => key(&mut bytes),
+        3 => key(&mut bytes),
+        4 if bytes.0.first().is_some_and(|byte| *byte >= 128) => file(&mut bytes),
+        4 => key(&mut bytes),
         5..=6 => derivation(&mut bytes),
         _ => settings(&mut bytes),
     }

@@ -471,12 +471,17 @@ static const struct {
     { "flushes", "batches", offsetof(wattlock_counts_t, flushes), 0 },
     { "looks", "looks", offsetof(wattlock_counts_t, looks), 0 },
     { "writes_paused", "writes paused", offsetof(wattlock_counts_t, writes_paused), 0 },
+    { "group_x25519mlkem768", "X25519MLKEM768", offsetof(wattlock_counts_t, group_x25519mlkem768), 0 },
+    { "group_x25519", "X25519", offsetof(wattlock_counts_t, group_x25519), 0 },
+    { "group_p256", "P-256", offsetof(wattlock_counts_t, group_p256), 0 },
+    { "group_other", "other groups", offsetof(wattlock_counts_t, group_other), 0 },
+    { "group_none", "no group", offsetof(wattlock_counts_t, group_none), 0 },
 };
 
 #define FIGURES (sizeof(wattlock_figures) / sizeof(wattlock_figures[0]))
 
 /* Bytes of text that a worker needs at most: three texts, of which each byte may become six, and the figures. */
-#define WORKER_TEXT (6 * sizeof(wattlock_worker_t) + 1024)
+#define WORKER_TEXT (6 * sizeof(wattlock_worker_t) + 2048)
 
 
 static ngx_uint_t

@@ -27,6 +27,9 @@
 #include "wattlock_nginx.h"
 #include <sys/timerfd.h>
 
+/* A group without a NID is its number (draft-ietf-tls-ecdhe-mlkem) with a mark: SSL_get_negotiated_group(3). */
+#define X25519MLKEM768  (TLSEXT_nid_unknown | 0x11ec)
+
 /* A longer text is written without a pause: it would be copied. */
 #define MOST_WRITTEN  (1024 * 1024)
 
@@ -117,6 +120,30 @@ wattlock_active(void)
 }
 
 
+/* Of a resumed session libssl tells the group that made it, also if no keys were agreed on anew: then the client sent no
+ * share. */
+static void
+wattlock_count_group(SSL *ssl)
+{
+    int        group = SSL_get_negotiated_group(ssl);
+    EVP_PKEY  *share = NULL;
+
+    if (SSL_session_reused(ssl) && !SSL_get_peer_tmp_key(ssl, &share)) {
+        group = NID_undef;
+    }
+
+    EVP_PKEY_free(share);
+
+    switch (group) {
+    case NID_undef:             wattlock_counts->group_none++;            break;
+    case X25519MLKEM768:        wattlock_counts->group_x25519mlkem768++;  break;
+    case NID_X25519:            wattlock_counts->group_x25519++;          break;
+    case NID_X9_62_prime256v1:  wattlock_counts->group_p256++;            break;
+    default:                    wattlock_counts->group_other++;
+    }
+}
+
+
 static void
 wattlock_handshake_over(wattlock_ssl_t *state, int completed)
 {
@@ -124,6 +151,11 @@ wattlock_handshake_over(wattlock_ssl_t *state, int completed)
         state->in_handshake = 0;
         wattlock_counts->in_handshake--;
         completed ? wattlock_counts->completed++ : wattlock_counts->aborted++;
+
+        if (completed && SSL_is_server(state->ssl)) {
+            wattlock_count_group(state->ssl);
+        }
+
         wattlock_active();
     }
 }

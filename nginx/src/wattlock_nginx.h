@@ -31,6 +31,12 @@ typedef struct {
     ngx_uint_t  flushes;     /* batches that went in them */
     ngx_uint_t  looks;       /* of those turns, how many looked for devices' answers */
     ngx_uint_t  writes_paused;/* calls that write and have waited for an operation */
+    /* Of clients' handshakes that completed, each in one of these: the group that keys were agreed on with. */
+    ngx_uint_t  group_x25519mlkem768;
+    ngx_uint_t  group_x25519;
+    ngx_uint_t  group_p256;
+    ngx_uint_t  group_other;
+    ngx_uint_t  group_none;  /* of a resumed session without a new agreement, or by RSA */
 } wattlock_counts_t;
 
 /* This worker's. */

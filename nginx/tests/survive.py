@@ -38,6 +38,8 @@ IFMA = " avx512ifma" in Path("/proc/cpuinfo").read_text()
 CLIENT = ssl.create_default_context()
 CLIENT.check_hostname = False
 CLIENT.verify_mode = ssl.CERT_NONE
+# Whatever this OpenSSL prefers, by which handshakes are told from those of other clients.
+CLIENT.set_ecdh_curve("X25519")
 
 # A card that takes 20 ms: a handshake that waits for it can be interrupted.
 SLOW_CARD = """name slow-card
@@ -57,6 +59,8 @@ SEALING_CARD += "pool records 64 servers\ntable aes-128-gcm-seal,aes-256-gcm-sea
 
 # What a worker counts of handshakes and batches.
 COUNTED = ("handshakes", "in_handshake", "completed", "aborted", "paused", "polls", "flushes", "looks", "writes_paused")
+# And of clients' handshakes that completed, by group.
+GROUPS = ("group_x25519mlkem768", "group_x25519", "group_p256", "group_other", "group_none")
 
 
 def free_port():
@@ -227,7 +231,8 @@ http {{
         for row in (status, *status["workers"]):
             assert row["handshakes"] == row["completed"] + row["aborted"] + row["in_handshake"], row
             assert row["paused"] <= row["handshakes"], row
-        for name in COUNTED:
+            assert sum(row[name] for name in GROUPS) <= row["completed"], row
+        for name in COUNTED + GROUPS:
             assert status[name] == sum(row[name] for row in status["workers"]), (name, status)
         return status
 
@@ -701,6 +706,126 @@ def finish(sock, client, incoming, outgoing):
             assert got, "the server hung up"
             incoming.write(got)
     assert body.startswith(b"HTTP/1.1 200"), body
+
+
+# Groups by which a server prefers the hybrid.
+HYBRID = "ssl_ecdh_curve X25519MLKEM768:X25519:prime256v1:secp384r1;"
+
+
+def with_provider(nginx):
+    """For s_client: the groups of this nginx's provider."""
+    return {"OPENSSL_CONF": nginx.env["OPENSSL_CONF"]}
+
+
+def case_handshakes_are_counted_by_group():
+    with Nginx(http=HYBRID + "ssl_conf_command Options AllowNoDHEKEX;") as nginx:
+        def adds(group, *more):
+            """What a client's handshake adds, but for the one that asks for the status."""
+            before = nginx.status()
+            said = s_client(nginx.port, *more, env=with_provider(nginx))
+            after = nginx.counted()
+            added = {name: after[name] - before[name] for name in GROUPS}
+            added["group_x25519"] -= 1
+            assert added == {name: int(name == group) for name in GROUPS}, (more, added, said)
+            return said
+
+        session = nginx.folder / "session"
+        last = ["-sess_out", session]
+        for group, more in {"group_x25519mlkem768": ["-groups", "X25519MLKEM768"],
+                            "group_x25519": ["-groups", "X25519:X25519MLKEM768"],
+                            "group_p256": ["-groups", "P-256"], "group_other": ["-groups", "P-384"]}.items():
+            adds(group, *more)
+        # The server has asked for another share than the one that the client guessed.
+        adds("group_x25519mlkem768", "-groups", "X448:X25519MLKEM768")
+        adds("group_x25519", "-tls1_2", "-groups", "X25519MLKEM768:X25519", *last)
+        assert "Reused" in adds("group_none", "-tls1_2", "-sess_in", session)
+        adds("group_none", "-tls1_2", "-cipher", "AES128-GCM-SHA256")
+        asked = {"said": "GET / HTTP/1.0\r\n\r\n", "more": ["-ign_eof", "-groups", "X25519MLKEM768"]}
+        s_client(nginx.port, *asked["more"], *last, said=asked["said"], env=with_provider(nginx))
+        assert "Reused" in adds("group_x25519mlkem768", "-groups", "X25519MLKEM768", "-sess_in", session)
+        s_client(nginx.port, *asked["more"], *last, said=asked["said"], env=with_provider(nginx))
+        # No share that the server takes, and no other one asked for.
+        assert "Reused" in adds("group_none", "-groups", "P-521", "-sess_in", session, "-allow_no_dhe_kex")
+
+
+@contextlib.contextmanager
+def relay(port, forward):
+    """A port whose connections go to another one; `forward` brings what the client sends."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve(client):
+        with client, socket.create_connection(("127.0.0.1", port)) as server, contextlib.suppress(OSError):
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            back = threading.Thread(target=copy, args=(server, client))
+            back.start()
+            forward(client, server)
+            back.join()
+
+    def copy(source, sink):
+        with contextlib.suppress(OSError):
+            while got := source.recv(65536):
+                sink.sendall(got)
+            sink.shutdown(socket.SHUT_WR)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.close()
+
+
+def case_hellos_of_the_hybrid_come_in_pieces_or_never():
+    """Their share takes 1,216 bytes: more than one packet."""
+    def in_pieces(size):
+        def forward(client, server):
+            first = client.recv(65536)
+            assert len(first) > 1300, len(first)
+            for at in range(0, len(first), size):
+                server.sendall(first[at:at + size])
+                time.sleep(0.0005)
+            while got := client.recv(65536):
+                server.sendall(got)
+            server.shutdown(socket.SHUT_WR)
+        return forward
+
+    stopped = []
+
+    def cut(client, server):
+        first = client.recv(65536)
+        server.sendall(first[:len(first) - len(stopped) * 20 - 1])
+        stopped.append(server)
+        # Until nginx gives up.
+        server.recv(1)
+
+    hybrid = ["-groups", "X25519MLKEM768"]
+    with Nginx(http=HYBRID + "client_header_timeout 2s;") as nginx:
+        env = with_provider(nginx)
+        for size in (1, 5, 100, 1200, 1400):
+            before = nginx.status()["group_x25519mlkem768"]
+            with relay(nginx.port, in_pieces(size)) as port:
+                said = s_client(port, *hybrid, env=env)
+            assert "Verify return code" in said, said
+            wait_for(lambda: nginx.status()["group_x25519mlkem768"] == before + 1, f"a hello in pieces of {size}")
+        nginx.settled()
+        before = nginx.status()
+        with relay(nginx.port, cut) as port, Load(nginx, 4) as load:
+            clients = [threading.Thread(target=s_client, args=(port, *hybrid), kwargs={"env": env}) for _ in range(12)]
+            for client in clients:
+                client.start()
+            wait_for(lambda: len(stopped) == 12, "12 clients that stop")
+            wait_for(lambda: nginx.status()["aborted"] == before["aborted"] + 12, "nginx to give them up")
+            for client in clients:
+                client.join()
+            load.stop.set()
+            load.none_failed(10)
+        nginx.settled()
+        assert nginx.status()["group_x25519mlkem768"] == before["group_x25519mlkem768"]
+        assert not nginx.died(), nginx.died()
 
 
 def case_events_come_while_a_job_is_paused():
@@ -2079,10 +2204,11 @@ def case_a_call_on_another_connection_inside_a_handshake_does_not_pause_it():
             assert not nginx.died(), nginx.died()
 
 
-def s_client(port, *more, said=""):
-    """What OpenSSL's client prints, which verifies nothing."""
+def s_client(port, *more, said="", env=None):
+    """What OpenSSL's client prints, which verifies nothing and has no provider of ours unless `env` says so."""
+    env = {**os.environ, "OPENSSL_CONF": os.devnull, **(env or {})}
     done = subprocess.run(["timeout", "60", "openssl", "s_client", "-connect", f"127.0.0.1:{port}", *map(str, more)],
-                          input=said, capture_output=True, text=True, env={**os.environ, "OPENSSL_CONF": os.devnull})
+                          input=said, capture_output=True, text=True, env=env)
     return done.stdout + done.stderr
 
 

@@ -22,7 +22,7 @@ chosen() { [[ " ${SOAK_PARTS:-newer lanes doors typed fs bridge sanitize planted
 doors() {
     local scratch target=${CARGO_TARGET_DIR:-target}
     echo "== 100,000 handshakes in one program"
-    cargo test --release --locked -p wattlock-provider --test all tls:: -- --ignored --nocapture
+    cargo test --release --locked -p wattlock-provider --test all -- tls:: ten_thousand --ignored --nocapture
     echo "== 200,000 handshakes with nginx"
     cargo build --release --locked --lib -p wattlock-provider -p wattlock-emulated
     scratch=$(mktemp -d)

@@ -44,7 +44,12 @@ pub enum Algorithm {
     P256,
     P384,
     X25519,
+    MlKem768,
 }
+
+/// Where in an ML-KEM-768 decapsulation key the encapsulation key lies: behind the secret vector, before its own hash and
+/// the secret of implicit rejection (FIPS 203 algorithm 16).
+pub const ML_KEM_768_PUBLIC: std::ops::Range<usize> = 1152..2336;
 
 impl Algorithm {
     /// Longest [`Algorithm::Secret`], in bytes: far above any protocol's, low enough to bound work.
@@ -145,6 +150,8 @@ pub enum Material {
     Rsa(Box<RsaKey>),
     /// An elliptic-curve private key.
     Ec(EcKey),
+    /// An ML-KEM decapsulation key, as FIPS 203 encodes it.
+    MlKem(Zeroizing<Vec<u8>>),
 }
 
 /// Engines (and forms of one engine's expansion) that can leave something in one key.
@@ -247,6 +254,18 @@ impl Key {
             Curve::X25519 => Algorithm::X25519,
         };
         Ok(Key::with(algorithm, Material::Ec(key)))
+    }
+
+    /// An ML-KEM-768 decapsulation key, 2,400 bytes (FIPS 203 algorithm 16). The length is checked here; that the hash in it
+    /// is that of its encapsulation key, and that this is reduced, is the engines' to check.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for any other length.
+    pub fn ml_kem_768(bytes: &[u8]) -> Result<Key, Error> {
+        if bytes.len() != 2400 {
+            return Err(Error::Invalid("decapsulation key length"));
+        }
+        Ok(Key::with(Algorithm::MlKem768, Material::MlKem(Zeroizing::new(bytes.to_vec()))))
     }
 
     fn with(algorithm: Algorithm, material: Material) -> Key {
@@ -353,6 +372,8 @@ mod tests {
         assert!(Key::symmetric(Algorithm::Aes128Gcm, &[0; 15]).is_err());
         assert!(Key::symmetric(Algorithm::Rsa2048, &[0; 16]).is_err());
         assert!(Key::symmetric(Algorithm::Secret, &vec![0; Algorithm::SECRET_MAX + 1]).is_err());
+        assert!(Key::ml_kem_768(&[0; 2399]).is_err() && Key::ml_kem_768(&[0; 2401]).is_err());
+        assert!(Key::symmetric(Algorithm::MlKem768, &[0; 2400]).is_err());
     }
 
     #[test]

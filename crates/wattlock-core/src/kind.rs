@@ -20,11 +20,11 @@ pub enum Family {
     Mac,
     /// Private-key operation on a short input.
     Sign,
-    /// Shared secret from a private key and a peer's public key.
+    /// Shared secret from a private key and what the peer sent, or from fresh randomness and the peer's public key.
     Agree,
     /// A fresh key pair.
     Generate,
-    /// Keys from keys.
+    /// Output as long as the caller asks: keys from keys, extendable-output functions.
     Derive,
     /// Compression; output length varies.
     Compress,
@@ -49,6 +49,8 @@ pub enum Group {
     Siv,
     /// SHA-1 and SHA-2.
     Hash,
+    /// SHA-3 and SHAKE.
+    Sha3,
     /// HMAC.
     Hmac,
     /// RSA.
@@ -59,6 +61,8 @@ pub enum Group {
     P384,
     /// Everything over Curve25519.
     X25519,
+    /// ML-KEM.
+    MlKem,
     /// The PRF of TLS 1.2.
     Tls12Prf,
     /// HKDF, whole or its second half.
@@ -193,6 +197,14 @@ kinds! {
     Sha384 = "sha-384", Digest Hash, None, nonce N(0), tag 0, multiple 1, least 0, output Some(48), exact;
     /// SHA-512.
     Sha512 = "sha-512", Digest Hash, None, nonce N(0), tag 0, multiple 1, least 0, output Some(64), exact;
+    /// SHA3-256 (FIPS 202).
+    Sha3_256 = "sha3-256", Digest Sha3, None, nonce N(0), tag 0, multiple 1, least 0, output Some(32), exact;
+    /// SHA3-512.
+    Sha3_512 = "sha3-512", Digest Sha3, None, nonce N(0), tag 0, multiple 1, least 0, output Some(64), exact;
+    /// SHAKE128 (FIPS 202) of the input; any output length of 1 byte or more.
+    Shake128 = "shake128", Derive Sha3, None, nonce N(0), tag 0, multiple 1, least 0, output None, exact;
+    /// SHAKE256.
+    Shake256 = "shake256", Derive Sha3, None, nonce N(0), tag 0, multiple 1, least 0, output None, exact;
     /// HMAC-SHA-1 (FIPS 198-1), untruncated.
     HmacSha1 = "hmac-sha-1", Mac Hmac, Secret, nonce N(0), tag 0, multiple 1, least 0, output Some(20), exact;
     /// HMAC-SHA-256.
@@ -224,6 +236,18 @@ kinds! {
     P384Generate = "p384-generate", Generate P384, None, nonce N(0), tag 0, multiple 1, least 0, output Some(145), varies;
     /// A fresh X25519 key pair: output 32 + 32 bytes.
     X25519Generate = "x25519-generate", Generate X25519, None, nonce N(0), tag 0, multiple 1, least 0, output Some(64), varies;
+    /// An ML-KEM-768 key pair (FIPS 203 algorithm 16). Nonce: 64 bytes of fresh randomness `d || z`, the caller's duty,
+    /// as every nonce is; they are the key pair's seed, which other formats keep in the key's place. No input; output the
+    /// 2,400-byte decapsulation key, in which the encapsulation key lies at [`crate::ML_KEM_768_PUBLIC`].
+    MlKem768Generate = "ml-kem-768-generate", Generate MlKem, None, nonce N(64), tag 0, multiple 1, least 0, output Some(2400), exact;
+    /// ML-KEM-768 encapsulation (FIPS 203 algorithms 17 and 20): input is the peer's 1,184-byte encapsulation key, which is
+    /// refused as invalid if a coefficient is not reduced. Nonce: the 32 bytes of fresh randomness `m`, the caller's duty.
+    /// Output the 1,088-byte ciphertext, then the 32-byte shared secret.
+    MlKem768Encapsulate = "ml-kem-768-encapsulate", Agree MlKem, None, nonce N(32), tag 0, multiple 1184, least 1184, output Some(1120), exact;
+    /// ML-KEM-768 decapsulation (FIPS 203 algorithms 18 and 21): input is the ciphertext, output the 32-byte shared secret.
+    /// A ciphertext that was not made for the key gives another secret (implicit rejection), never an error. A key is refused
+    /// as invalid if its hash is not that of its encapsulation key, or if that is not reduced.
+    MlKem768Decapsulate = "ml-kem-768-decapsulate", Agree MlKem, MlKem768, nonce N(0), tag 0, multiple 1088, least 1088, output Some(32), exact;
     /// TLS 1.2 PRF with SHA-256 (RFC 5246 section 5): key is the secret, input `label || seed`, any output length.
     Tls12PrfSha256 = "tls12-prf-sha-256", Derive Tls12Prf, Secret, nonce N(0), tag 0, multiple 1, least 0, output None, exact;
     /// TLS 1.2 PRF with SHA-384.
@@ -279,6 +303,11 @@ impl Kind {
             self.info().family,
             Family::Open | Family::Sign | Family::Agree | Family::Generate | Family::Derive
         )
+    }
+
+    /// Whether the nonce is itself a secret, randomness that keys are made of, and is wiped with the request.
+    pub const fn nonce_is_secret(self) -> bool {
+        matches!(self.info().group, Group::MlKem)
     }
 
     /// Whether a wrong result can give the private key away: RSA with the CRT (Boneh, DeMillo, Lipton 1997) and ECDSA

@@ -35,7 +35,7 @@ pub use engine::{
 pub use error::{Error, Fault};
 pub use feed::{Feed, one_by_one};
 pub use kat::{Expected, KnownAnswer, known_answers};
-pub use key::{Algorithm, Curve, EcKey, Key, Material, RsaKey};
+pub use key::{Algorithm, Curve, EcKey, Key, ML_KEM_768_PUBLIC, Material, RsaKey};
 pub use kind::{Family, Group, Kind, KindInfo, KindSet, NonceLen};
 pub use part::{Part, Place};
 pub use request::{DICTIONARY_MOST, Data, Item, LatencyClass, Options, OwnedRequest, Request, Shape, Work};

@@ -119,8 +119,8 @@ pub struct Request<'a> {
     pub kind: Kind,
     /// With which key; [`Key::none`] for kinds that take none.
     pub key: &'a Key,
-    /// Nonce, initialisation vector, tweak, or HKDF salt. A key and nonce seal one plaintext: that is the caller's
-    /// duty, and no engine, retry or fallback ever changes either.
+    /// Nonce, initialisation vector, tweak, HKDF salt, or the randomness of ML-KEM. A key and nonce seal one plaintext,
+    /// and randomness is fresh: that is the caller's duty, and no engine, retry or fallback ever changes either.
     pub nonce: &'a [u8],
     /// Associated data, HKDF info, a compressor's dictionary, or what a MAC takes before the input.
     pub aad: &'a [u8],
@@ -265,7 +265,7 @@ fn validate(
     Ok(())
 }
 
-/// Kinds whose input has one length only: public keys and RSA integers.
+/// Kinds whose input has one length only: public keys, ciphertexts of keys and RSA integers.
 #[inline]
 fn fixed_input(family: Family, input: usize, least: usize) -> bool {
     match family {
@@ -317,7 +317,7 @@ pub struct Work {
     pub kind: Kind,
     /// With which key.
     pub key: Arc<Key>,
-    /// Nonce, initialisation vector, tweak, or HKDF salt.
+    /// Nonce, initialisation vector, tweak, HKDF salt, or the randomness of ML-KEM.
     pub nonce: Vec<u8>,
     /// Associated data, HKDF info, a compressor's dictionary, or what a MAC takes before the input.
     pub aad: Vec<u8>,
@@ -449,13 +449,16 @@ impl DerefMut for OwnedRequest {
 
 impl Drop for Work {
     /// Buffers that can hold a secret are wiped: key-agreement and key-derivation results, generated keys, decrypted
-    /// premaster secrets, opened plaintext, and the plaintext that was to be sealed.
+    /// premaster secrets, opened plaintext, the plaintext that was to be sealed, and randomness that keys are made of.
     fn drop(&mut self) {
         if self.kind.output_is_secret() {
             self.output.zeroize();
         }
         if self.kind.info().family == Family::Seal {
             self.input.zeroize();
+        }
+        if self.kind.nonce_is_secret() {
+            self.nonce.zeroize();
         }
     }
 }

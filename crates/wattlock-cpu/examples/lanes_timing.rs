@@ -38,7 +38,8 @@ use std::time::{Duration, Instant};
 
 use wattlock_core::dev::Random;
 use wattlock_core::{
-    Algorithm, Curve, Data, EcKey, Engine, Error, Family, Key, Kind, NonceLen, OwnedRequest, Request, RsaKey,
+    Algorithm, Curve, Data, EcKey, Engine, Error, Family, Group, Key, Kind, ML_KEM_768_PUBLIC, NonceLen,
+    OwnedRequest, Request, RsaKey,
 };
 use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::lanes::dev::{nist_publics, x25519_publics};
@@ -224,8 +225,8 @@ impl Plan {
         for kind in &self.kinds {
             if !lanes.description().inline.contains(*kind) {
                 println!("{:21} not timed: these lanes do not do it", kind.name());
-            } else if kind.info().family == Family::Digest {
-                println!("{:21} not timed: it has no secret key", kind.name());
+            } else if let Some(why) = not_timed(*kind) {
+                println!("{:21} not timed: {why}", kind.name());
             } else {
                 match self.measure(Subject::Kind(*kind), &random) {
                     Ok(found) => {
@@ -402,6 +403,11 @@ impl Material {
         }
         let info = kind.info();
         let secrets: Result<Vec<_>, String> = match (info.family, info.algorithm.curve()) {
+            _ if kind == Kind::MlKem768Encapsulate => many(&|| Ok(vec![random.bytes(32)])),
+            _ if kind == Kind::MlKem768Decapsulate => {
+                let right = Ok(vec![ml_kem_key()]);
+                std::iter::once(right).chain((0..most).map(|_| Ok(vec![other_ml_kem_key(random)]))).collect()
+            }
             (Family::Sign | Family::Agree, Some(curve)) => many(&|| pair(curve).map(|(a, b)| vec![a, b])),
             (Family::Sign, None) => {
                 let bits = 8 * info.output.unwrap_or(0);
@@ -591,12 +597,18 @@ fn requests(
 ) -> Report {
     let room = kind.info().output.unwrap_or(material.inputs[0].len());
     let nonce = if kind.info().nonce == NonceLen::Exactly(16) { 16 } else { 0 };
+    let nonce = |slot: usize, secret: &[Vec<u8>]| match kind.nonce_is_secret()
+        && kind.info().algorithm == Algorithm::None
+    {
+        true => secret[0].clone(),
+        false => vec![slot as u8; nonce],
+    };
     let request = |class: usize, slot: usize| {
         let secret = material.secret(class, slot);
         // A key of its own even if the secret is not.
         let mut request =
             OwnedRequest::new(kind, Arc::new(key(kind, secret)), material.inputs[slot].clone(), room);
-        request.nonce = vec![slot as u8; nonce];
+        request.nonce = nonce(slot, secret);
         request
     };
     let batches = Subject::Kind(kind).batches();
@@ -660,9 +672,48 @@ fn key(kind: Kind, parts: &[Vec<u8>]) -> Key {
             let [n, e, d, p, q, dp, dq, qinv] = [n, e, d, p, q, dp, dq, qinv].map(Clone::clone);
             Key::rsa(RsaKey { n, e, d, p, q, dp, dq, qinv })
         }
+        _ if algorithm == Algorithm::None => Ok(Key::none_owned()),
+        _ if algorithm == Algorithm::MlKem768 => Key::ml_kem_768(&parts[0]),
         _ => Key::symmetric(algorithm, &parts[0]),
     }
     .expect("the parts belong together")
+}
+
+/// Why a kind is not timed, if it is not.
+fn not_timed(kind: Kind) -> Option<&'static str> {
+    match kind {
+        // Another seed gives another public matrix, and sampling that takes as long as it takes.
+        Kind::MlKem768Generate => Some("its seed makes what is public, too"),
+        _ if kind.info().family == Family::Digest || kind.info().group == Group::Sha3 => {
+            Some("it has no secret key")
+        }
+        _ => None,
+    }
+}
+
+/// What one engine makes of a request, which it can do.
+fn done(kind: Kind, nonce: &[u8], input: &[u8]) -> Vec<u8> {
+    let mut output = vec![0; kind.info().output.unwrap_or(0)];
+    let request = Request::new(kind, Key::none(), Data::Apart { from: input, to: &mut output });
+    Software::new().execute(&mut Request { nonce, ..request }).expect("software does every kind");
+    output
+}
+
+/// One ML-KEM key: all of a kind's keys have its public half, and so its matrix.
+fn ml_kem_key() -> Vec<u8> {
+    done(Kind::MlKem768Generate, &[7; 64], &[])
+}
+
+/// Another secret half before the same public one: ciphertexts for that are rejected, as they must be in the same time.
+fn other_ml_kem_key(random: &Random) -> Vec<u8> {
+    let mut key = ml_kem_key();
+    for two in key[..ML_KEM_768_PUBLIC.start].as_chunks_mut::<3>().0 {
+        let (a, b) = (random.below(3329), random.below(3329));
+        *two = [a as u8, (a >> 8 | b << 4) as u8, (b >> 4) as u8];
+    }
+    let end = key.len();
+    key[end - 32..].copy_from_slice(&random.bytes(32));
+    key
 }
 
 /// The kinds that make pairs.
@@ -691,6 +742,13 @@ fn pair(curve: Curve) -> Result<(Vec<u8>, Vec<u8>), String> {
 fn input(kind: Kind, random: &Random) -> Result<Vec<u8>, String> {
     let info = kind.info();
     match (info.family, info.algorithm.curve()) {
+        _ if kind == Kind::MlKem768Encapsulate => {
+            Ok(done(Kind::MlKem768Generate, &random.bytes(64), &[])[ML_KEM_768_PUBLIC].to_vec())
+        }
+        _ if kind == Kind::MlKem768Decapsulate => {
+            let public = &ml_kem_key()[ML_KEM_768_PUBLIC];
+            Ok(done(Kind::MlKem768Encapsulate, &random.bytes(32), public)[..1088].to_vec())
+        }
         (Family::Agree, Some(curve)) => pair(curve).map(|(_, public)| public),
         (_, Some(curve)) => Ok(random.bytes(curve.scalar_len())),
         (Family::Mac | Family::Cipher, _) => Ok(random.bytes(BULK)),

@@ -3,19 +3,22 @@
 //!
 //! `scripts/test/secrets.sh` builds and runs it. After Langley's ctgrind (2010).
 //!
-//! Each kind with symmetric keys or without any (ciphers, sealing, opening, hashes, MACs, key derivation) is done once with
-//! defined bytes, for the expected result, and then with a fresh key whose material is undefined, so that expanding it is
+//! Each kind with symmetric keys or without any (ciphers, sealing, opening, hashes, MACs, key derivation), and encapsulation
+//! and decapsulation of ML-KEM, is done once with defined bytes, for the expected result, and then with a fresh key whose material is undefined, so that expanding it is
 //! watched, too. Lengths, nonces and associated data are public. So is the verdict of an opening, the one branch that
 //! `scripts/test/secrets.supp` allows. Results are compared after they were declared defined.
 //!
-//! *Not shown:* what valgrind's CPU does not have (512-bit registers, 256-bit AES, SHA instructions), and public keys, whose
-//! checks of the key are branches by design; the lanes' poisoned model stands for those of lanes. Instructions that take
+//! *Not shown:* what valgrind's CPU does not have (512-bit registers, 256-bit AES, SHA instructions); RSA and curves, whose
+//! checks of the key are branches by design; ML-KEM's key generation, whose seed gives a public matrix, which is sampled by
+//! branches. The lanes' poisoned model stands for those of lanes. Instructions that take
 //! another time for other operands are no branch: memcheck does not see them.
 
 use std::process::ExitCode;
 
 use wattlock_core::dev::Random;
-use wattlock_core::{Algorithm, Data, Engine, Family, Item, Key, Kind, NonceLen, Request};
+use wattlock_core::{
+    Algorithm, Data, Engine, Family, Group, Item, Key, Kind, ML_KEM_768_PUBLIC, Material, NonceLen, Request,
+};
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::lanes::dev::lanes_here;
 use wattlock_cpu::software::Software;
@@ -48,7 +51,7 @@ fn main() -> ExitCode {
     for engine in engines {
         println!("{}: {}", engine.description().name, engine.description().detail);
         for kind in engine.description().inline.iter().filter(|kind| watched(*kind)) {
-            let found: usize = lengths(kind).map(|len| watch(engine, kind, len, &random)).sum();
+            let found: usize = lengths(kind).into_iter().map(|len| watch(engine, kind, len, &random)).sum();
             faults += found;
             rows += 1;
             if found > 0 {
@@ -98,12 +101,20 @@ fn control() -> usize {
 fn watched(kind: Kind) -> bool {
     use Family::{Cipher, Derive, Digest, Mac, Open, Seal};
     matches!(kind.info().family, Cipher | Derive | Digest | Mac | Open | Seal)
+        || matches!(kind, Kind::MlKem768Encapsulate | Kind::MlKem768Decapsulate)
 }
 
 /// The lengths that a kind takes.
-fn lengths(kind: Kind) -> impl Iterator<Item = usize> {
+fn lengths(kind: Kind) -> Vec<usize> {
     let info = kind.info();
-    LENGTHS.into_iter().map(|len| len - len % info.multiple).filter(|len| *len > 0 && *len >= info.least)
+    let only = [info.least];
+    let lengths: &[usize] = if info.family == Family::Agree { &only } else { &LENGTHS };
+    lengths
+        .iter()
+        .copied()
+        .map(|len| len - len % info.multiple)
+        .filter(|len| *len > 0 && *len >= info.least)
+        .collect()
 }
 
 /// One request's bytes.
@@ -125,7 +136,10 @@ impl Work {
             _ => 16,
         };
         let key = if info.algorithm == Algorithm::None { 0 } else { info.algorithm.key_len().unwrap_or(48) };
-        let derives = info.family == Family::Derive;
+        if info.family == Family::Agree {
+            return Work::agreement(kind, random);
+        }
+        let derives = info.family == Family::Derive && info.group != Group::Sha3;
         let takes_input = !derives || kind.name().starts_with("tls12");
         let aad =
             if matches!(info.family, Family::Seal | Family::Open | Family::Mac) || derives { 13 } else { 0 };
@@ -140,9 +154,53 @@ impl Work {
         }
     }
 
+    /// An encapsulation to a fresh key, or a decapsulation of one: every other of a changed ciphertext.
+    fn agreement(kind: Kind, random: &Random) -> Work {
+        let make = |kind: Kind, nonce: &[u8], input: &[u8]| {
+            let mut output = vec![0; kind.info().output.unwrap_or(0)];
+            let request = Request::new(kind, Key::none(), Data::Apart { from: input, to: &mut output });
+            Software::new().execute(&mut Request { nonce, ..request }).expect("software does every kind");
+            output
+        };
+        let key = make(Kind::MlKem768Generate, &random.bytes(64), &[]);
+        let (nonce, public) = (random.bytes(32), key[ML_KEM_768_PUBLIC].to_vec());
+        let mut ciphertext = make(Kind::MlKem768Encapsulate, &nonce, &public);
+        ciphertext.truncate(1088);
+        ciphertext[3] ^= random.below(2) as u8;
+        let encapsulates = kind == Kind::MlKem768Encapsulate;
+        Work {
+            kind,
+            key: if encapsulates { Vec::new() } else { key },
+            nonce: if encapsulates { nonce } else { Vec::new() },
+            aad: Vec::new(),
+            input: if encapsulates { public } else { ciphertext },
+            output: vec![0; kind.info().output.unwrap_or(0)],
+            tag: Vec::new(),
+        }
+    }
+
+    /// What nobody may learn of key, nonce and input, marked.
+    fn mark_secrets(&self, what: usize, key: &Key) {
+        let family = self.kind.info().family;
+        match key.material() {
+            Material::MlKem(bytes) => {
+                mark(what, &bytes[..ML_KEM_768_PUBLIC.start]);
+                mark(what, &bytes[ML_KEM_768_PUBLIC.end + 32..]);
+            }
+            _ => mark(what, key.bytes()),
+        }
+        if self.kind.nonce_is_secret() {
+            mark(what, &self.nonce);
+        }
+        if !matches!(family, Family::Derive | Family::Open | Family::Agree) {
+            mark(what, &self.input);
+        }
+    }
+
     fn key(&self) -> Key {
         match self.kind.info().algorithm {
             Algorithm::None => Key::none_owned(),
+            Algorithm::MlKem768 => Key::ml_kem_768(&self.key).expect("a key of the right length"),
             algorithm => Key::symmetric(algorithm, &self.key).expect("a key of the right length"),
         }
     }
@@ -178,22 +236,13 @@ fn watch(engine: &dyn Engine, kind: Kind, len: usize, random: &Random) -> usize 
     let expected: Vec<_> = works.iter().map(|work| (work.output.clone(), work.tag.clone())).collect();
     // A key keeps what was made of it.
     let keys: Vec<Key> = works.iter().map(Work::key).collect();
-    for (work, key) in works.iter().zip(&keys) {
-        if kind.info().algorithm != Algorithm::None {
-            mark(UNDEFINED, key.bytes());
-        }
-        if !matches!(kind.info().family, Family::Derive | Family::Open) {
-            mark(UNDEFINED, &work.input);
-        }
-    }
+    works.iter().zip(&keys).for_each(|(work, key)| work.mark_secrets(UNDEFINED, key));
     let before = errors();
     run(&mut works, &keys);
     let found = errors() - before;
     for ((work, key), (output, tag)) in works.iter().zip(&keys).zip(&expected) {
+        work.mark_secrets(DEFINED, key);
         [&*work.input, &work.output, &work.tag].into_iter().for_each(|bytes| mark(DEFINED, bytes));
-        if kind.info().algorithm != Algorithm::None {
-            mark(DEFINED, key.bytes());
-        }
         assert!(work.output == *output && work.tag == *tag, "{} of {len} bytes: another result", kind.name());
     }
     found

@@ -9,6 +9,7 @@
 mod counter;
 pub mod detect;
 pub mod instruction;
+pub mod kem;
 #[cfg(target_arch = "x86_64")]
 pub mod lanes;
 #[cfg(target_arch = "x86_64")]

@@ -242,13 +242,15 @@ impl Gather {
     /// wait even if nothing on this machine makes batches of them.
     pub fn new(machine: &Machine, rule: GatherRule, hold: Option<Duration>, always: bool) -> Gather {
         let inline = |kind| machine.engines.iter().filter(move |engine| engine.inline.contains(kind));
-        let width = |kind| inline(kind).map(|engine| engine.widths.of(kind)).max().unwrap_or(1);
+        // Of a kind that nobody measured (the built-in tables may be older) no policy makes batches.
+        let measured = |kind| machine.alone_ns(kind).is_some();
+        let width = |kind| inline(kind).map(|engine| engine.widths.of(kind)).max().filter(|_| measured(kind));
         let devices = machine.engines.iter().filter(|engine| !engine.class.is_cpu());
         Gather {
             rule,
             hold,
             always,
-            widths: Box::new(std::array::from_fn(|at| width(Kind::ALL[at]))),
+            widths: Box::new(std::array::from_fn(|at| width(Kind::ALL[at]).unwrap_or(1))),
             alone_ns: Box::new(std::array::from_fn(|at| machine.alone_ns(Kind::ALL[at]).unwrap_or(0.0))),
             devices: devices.fold(KindSet::EMPTY, |kinds, engine| kinds.union(engine.queued)),
             behind: 0,
@@ -494,6 +496,20 @@ mod tests {
 
     fn gather(rule: GatherRule) -> Gather {
         Gather::new(&machine(), rule, None, false)
+    }
+
+    #[test]
+    fn a_kind_that_nobody_measured_waits_for_nothing() {
+        let mut machine = machine();
+        let flight = Flight { asked: true, active: 9, ..Flight::default() };
+        let waits = |machine: &Machine, always| {
+            let gather = Gather::new(machine, GatherRule::Turns, None, always);
+            [CHEAP, DEAR].map(|kind| (gather.waits(kind, &flight, 0, 0), gather.lanes_of(kind)))
+        };
+        assert_eq!(waits(&machine, false), [(true, Some(8)); 2]);
+        machine.costs.set(EngineId(1), DEAR, vec![]);
+        assert_eq!(waits(&machine, false), [(true, Some(8)), (false, None)]);
+        assert!(waits(&machine, true).iter().all(|(waits, _)| *waits), "unless it is to wait in any case");
     }
 
     fn published() -> Gather {

@@ -811,6 +811,15 @@ unsafe extern "C" fn progress(context: *mut sys::EVP_PKEY_CTX) -> c_int {
     })
 }
 
+/// Bytes in base64, of which a line has at most 48.
+pub fn base64(line: &[u8]) -> zeroize::Zeroizing<Vec<u8>> {
+    let mut out = zeroize::Zeroizing::new(vec![0; line.len().div_ceil(3) * 4 + 1]);
+    // SAFETY: readable bytes, and room for four characters for each three of them and a terminator.
+    let len = unsafe { sys::EVP_EncodeBlock(out.as_mut_ptr(), line.as_ptr(), line.len() as c_int) };
+    out.truncate(usize::try_from(len).unwrap_or(0));
+    out
+}
+
 /// OpenSSL's version, as it runs.
 pub fn version() -> (c_uint, c_uint) {
     // SAFETY: public calls without arguments.

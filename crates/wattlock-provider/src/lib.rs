@@ -11,8 +11,8 @@
 //! - [`provider`]: one loaded instance: settings, runtime, child context; what it offers of that.
 //! - [`seat`]: a thread's way into the runtime, and operations inside an `ASYNC_JOB`.
 //! - [`child`]: public EVP calls with `provider!=wattlock`, for everything that is not accelerated.
-//! - [`entries`]: the C entries of keys and of operations with them, once for [`rsa`], [`ec`] and [`x25519`];
-//!   [`cipher`], `skey` and [`kdf`] have their own.
+//! - [`entries`]: the C entries of keys and of operations with them, once for [`rsa`], [`ec`], [`x25519`] and
+//!   [`mlkem`]; [`cipher`], `skey` and [`kdf`] have their own.
 //! - [`arg`]: what C hands to an entry, as types.
 //! - [`table`]: what applications call that poll by themselves.
 //! - [`params`], [`error`], [`sys`]: OpenSSL's parameter lists, error queue and declarations.
@@ -41,6 +41,7 @@ pub mod error;
 pub mod kdf;
 pub mod kept;
 pub mod load;
+pub mod mlkem;
 pub mod offer;
 pub mod params;
 pub mod provider;

@@ -12,14 +12,14 @@ use crate::entries::dispatch;
 use crate::error::{Reason, entry, raise_with};
 use crate::offer::Algorithm;
 use crate::params::{END, Table, describe};
-use crate::provider::{Provider, ThreadStart};
+use crate::provider::{Core, Provider, ThreadStart};
 use crate::settings::{KEYS, Settings};
 use crate::sys::{
-    OSSL_ALGORITHM, OSSL_CALLBACK, OSSL_CORE_HANDLE, OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER,
-    PARAM_OCTETS_PTR, PARAM_UTF8_PTR, UNMODIFIED, id,
+    BioReadEx, BioWriteEx, OSSL_ALGORITHM, OSSL_CALLBACK, OSSL_CORE_HANDLE, OSSL_DISPATCH, OSSL_PARAM,
+    PARAM_INTEGER, PARAM_OCTETS_PTR, PARAM_UTF8_PTR, UNMODIFIED, id,
 };
 use crate::table::{self, FunctionTable};
-use crate::{cipher, kdf, rsa, skey, x25519};
+use crate::{cipher, kdf, mlkem, rsa, skey, x25519};
 
 /// Everything there is.
 const EVERYTHING: &[&[Algorithm]] = &[
@@ -28,6 +28,7 @@ const EVERYTHING: &[&[Algorithm]] = &[
     rsa::ALGORITHMS,
     ec::ALGORITHMS,
     x25519::ALGORITHMS,
+    mlkem::ALGORITHMS,
     kdf::ALGORITHMS,
 ];
 
@@ -45,7 +46,7 @@ pub unsafe extern "C" fn OSSL_provider_init(
     context: *mut *mut c_void,
 ) -> c_int {
     entry(|| {
-        let (mut get_params, mut thread_start) = (None::<GetParams>, None::<ThreadStart>);
+        let (mut get_params, mut core) = (None::<GetParams>, Core::default());
         let mut at = functions;
         // SAFETY: OpenSSL's table ends with number 0; functions have the types of their numbers.
         unsafe {
@@ -55,8 +56,16 @@ pub unsafe extern "C" fn OSSL_provider_init(
                         get_params = std::mem::transmute::<*const c_void, Option<GetParams>>((*at).function)
                     }
                     id::CORE_THREAD_START => {
-                        thread_start =
+                        core.thread_start =
                             std::mem::transmute::<*const c_void, Option<ThreadStart>>((*at).function);
+                    }
+                    id::CORE_BIO_READ_EX => {
+                        core.bio_read =
+                            std::mem::transmute::<*const c_void, Option<BioReadEx>>((*at).function);
+                    }
+                    id::CORE_BIO_WRITE_EX => {
+                        core.bio_write =
+                            std::mem::transmute::<*const c_void, Option<BioWriteEx>>((*at).function);
                     }
                     _ => {}
                 }
@@ -76,7 +85,7 @@ pub unsafe extern "C" fn OSSL_provider_init(
             }
         };
         // SAFETY: what this function was given.
-        let made = unsafe { Provider::new(handle, functions, EVERYTHING, settings, openssl, thread_start) };
+        let made = unsafe { Provider::new(handle, functions, EVERYTHING, settings, openssl, core) };
         match made {
             Ok(provider) => {
                 // SAFETY: both are writable, by contract.
@@ -217,7 +226,9 @@ unsafe extern "C" fn get_capabilities(
         };
         let types = [("ec", c"EC"), ("x25519", c"X25519")];
         let mut on = types.iter().filter(|(group, _)| provider.offer.has(group));
-        c_int::from(on.all(|(_, name)| groups::tls(&provider.child, name, &callback)))
+        let known = on.all(|(_, name)| groups::tls(&provider.child, name, &callback));
+        let own = !provider.offer.has("ml-kem") || mlkem::groups(&callback);
+        c_int::from(known && own)
     })
 }
 
@@ -267,6 +278,12 @@ mod tests {
             ),
             id::OP_SKEYMGMT => matches!(function, id::SKEYMGMT_FREE | id::SKEYMGMT_IMP_SETTABLE_PARAMS),
             id::OP_KDF => matches!(function, id::KDF_FREECTX | id::KDF_RESET),
+            id::OP_KEM => matches!(function, id::KEM_FREECTX | id::KEM_SETTABLE_CTX_PARAMS),
+            id::OP_ENCODER => matches!(
+                function,
+                id::ENCODER_FREECTX | id::ENCODER_SETTABLE_CTX_PARAMS | id::ENCODER_DOES_SELECTION
+            ),
+            id::OP_DECODER => matches!(function, id::DECODER_FREECTX | id::DECODER_DOES_SELECTION),
             _ => matches!(function, id::PROVIDER_TEARDOWN | id::PROVIDER_GETTABLE_PARAMS),
         }
     }
@@ -404,6 +421,12 @@ mod tests {
             id::OP_KEYEXCH => {
                 (id::KEYEXCH_NEWCTX, id::KEYEXCH_DUPCTX, id::KEYEXCH_FREECTX, &[id::KEYEXCH_INIT])
             }
+            id::OP_KEM => (
+                id::KEM_NEWCTX,
+                id::KEM_DUPCTX,
+                id::KEM_FREECTX,
+                &[id::KEM_ENCAPSULATE_INIT, id::KEM_DECAPSULATE_INIT],
+            ),
             id::OP_SIGNATURE => (
                 id::SIGNATURE_NEWCTX,
                 id::SIGNATURE_DUPCTX,
@@ -520,6 +543,6 @@ mod tests {
                 calls += 1;
             }
         }
-        assert!(calls > 350, "{calls}");
+        assert!(calls > 440, "{calls}");
     }
 }

@@ -14,7 +14,8 @@ use crate::advantage::{self, Instructions, Version};
 use crate::settings::{GROUPS, Settings};
 use crate::sys::{OSSL_ALGORITHM, OSSL_DISPATCH, id};
 
-const PROPERTIES: &CStr = c"provider=wattlock";
+/// What every algorithm says of itself. Encoders and decoders say more.
+pub const PROPERTIES: &CStr = c"provider=wattlock";
 
 /// The group of keys as objects, which is on if any group of ciphers is.
 pub const SKEY: &str = "skey";
@@ -32,6 +33,8 @@ pub struct Algorithm {
     pub operation: c_int,
     /// Names, joined by colons.
     pub names: &'static CStr,
+    /// What a property query finds it by.
+    pub properties: &'static CStr,
     /// Functions.
     pub functions: *const OSSL_DISPATCH,
     /// Words for people.
@@ -81,10 +84,13 @@ impl Offer {
         let mut all_ciphers = everything().filter(|algorithm| algorithm.operation == id::OP_CIPHER);
         let ciphers = all_ciphers.any(|cipher| on.contains(&cipher.group));
         let is_on = |group| if group == SKEY { ciphers } else { on.contains(&group) };
-        for algorithm in everything().filter(|algorithm| is_on(algorithm.group)) {
+        let is_codec = |operation| matches!(operation, id::OP_ENCODER | id::OP_DECODER);
+        let own_codecs = advantage::needs_codecs(openssl);
+        let is_on = |one: &&Algorithm| is_on(one.group) && (own_codecs || !is_codec(one.operation));
+        for algorithm in everything().filter(is_on) {
             let entry = OSSL_ALGORITHM {
                 names: algorithm.names.as_ptr(),
-                properties: PROPERTIES.as_ptr(),
+                properties: algorithm.properties.as_ptr(),
                 implementation: algorithm.functions,
                 description: algorithm.description.as_ptr(),
             };
@@ -141,6 +147,7 @@ fn belongs(kind: Kind, group: &str) -> bool {
         "rsa" => of == Group::Rsa,
         "ec" => matches!(of, Group::P256 | Group::P384),
         "x25519" => of == Group::X25519,
+        "ml-kem" => of == Group::MlKem,
         "kdf" => advantage::DERIVATIONS.contains(&kind),
         _ => false,
     }

@@ -6,6 +6,7 @@
 //! hand.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 
 use zeroize::Zeroize;
@@ -598,10 +599,23 @@ impl<'a> List<'a> {
         self.add(key, PARAM_OCTETS, value.as_ptr().cast_mut().cast(), value.len())
     }
 
+    /// With the bytes of a pointer, which the reader of the list may change.
+    #[must_use]
+    pub fn reference<T>(self, key: &'a CStr, value: &'a Cell<*mut T>) -> List<'a> {
+        self.add(key, PARAM_OCTETS, value.as_ptr().cast(), size_of::<*mut T>())
+    }
+
     /// With an unsigned integer in little-endian bytes.
     #[must_use]
     pub fn number(self, key: &'a CStr, little_endian: &'a [u8]) -> List<'a> {
         self.add(key, PARAM_UNSIGNED, little_endian.as_ptr().cast_mut().cast(), little_endian.len())
+    }
+
+    /// With an `unsigned int`.
+    #[must_use]
+    pub fn uint(self, key: &'a CStr, value: &'a c_uint) -> List<'a> {
+        let at = std::ptr::from_ref(value).cast_mut().cast();
+        self.add(key, PARAM_UNSIGNED, at, size_of_val(value))
     }
 
     /// With a signed integer.

@@ -20,14 +20,14 @@ use crate::kept::Kept;
 use crate::offer::{Algorithm, Offer};
 use crate::seat::{Life, waits};
 use crate::settings::{Settings, Verify};
-use crate::sys::{OSSL_CORE_HANDLE, OSSL_DISPATCH, ThreadStop};
+use crate::sys::{BioReadEx, BioWriteEx, OSSL_CORE_BIO, OSSL_CORE_HANDLE, OSSL_DISPATCH, ThreadStop};
 
 /// What entries of this provider get as their `provctx`.
 pub struct Provider {
     /// Never used twice in a process, so that a thread's seat of an unloaded provider is not taken for ours.
     pub(crate) id: u64,
     handle: *const OSSL_CORE_HANDLE,
-    thread_start: Option<ThreadStart>,
+    core: Core,
     /// In the child context, and therefore freed before it.
     pub(crate) kept: Kept,
     pub(crate) child: Child,
@@ -57,6 +57,14 @@ unsafe impl Send for Provider {}
 // SAFETY: as above.
 unsafe impl Sync for Provider {}
 
+/// Functions of libcrypto that it hands to providers only.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Core {
+    pub(crate) thread_start: Option<ThreadStart>,
+    pub(crate) bio_read: Option<BioReadEx>,
+    pub(crate) bio_write: Option<BioWriteEx>,
+}
+
 pub(crate) type ThreadStart = unsafe extern "C" fn(*const OSSL_CORE_HANDLE, ThreadStop, *mut c_void) -> c_int;
 static IDS: AtomicU64 = AtomicU64::new(1);
 
@@ -73,21 +81,50 @@ impl Provider {
 
     /// Has `stop` called with our `provctx` when the calling thread ends.
     pub(crate) fn at_thread_end(&self, stop: ThreadStop) {
-        if let Some(thread_start) = self.thread_start {
+        if let Some(thread_start) = self.core.thread_start {
             // SAFETY: OpenSSL's own function with the handle it belongs to.
             unsafe { thread_start(self.handle, stop, std::ptr::from_ref(self).cast_mut().cast()) };
         }
     }
 
+    /// Writes to a BIO of the core's; whether all was written.
+    ///
     /// # Safety
-    /// `handle` and `table` are what `OSSL_provider_init` was given, and `thread_start` is of that table.
+    /// `bio` is live.
+    pub(crate) unsafe fn write_bio(&self, bio: *mut OSSL_CORE_BIO, bytes: &[u8]) -> bool {
+        let (Some(write), mut written) = (self.core.bio_write, 0) else { return false };
+        // SAFETY: the caller's; readable bytes, and a place for their number.
+        let done = unsafe { write(bio, bytes.as_ptr().cast(), bytes.len(), &raw mut written) };
+        done == 1 && written == bytes.len()
+    }
+
+    /// Fills a room from a BIO of the core's; whether it is full.
+    ///
+    /// # Safety
+    /// `bio` is live.
+    pub(crate) unsafe fn read_bio(&self, bio: *mut OSSL_CORE_BIO, mut room: &mut [u8]) -> bool {
+        let Some(read) = self.core.bio_read else { return false };
+        while !room.is_empty() {
+            let mut count = 0;
+            // SAFETY: the caller's; a room of this length, and a place for their number.
+            let done = unsafe { read(bio, room.as_mut_ptr().cast(), room.len(), &raw mut count) };
+            if done != 1 || count == 0 || count > room.len() {
+                return false;
+            }
+            room = &mut room[count..];
+        }
+        true
+    }
+
+    /// # Safety
+    /// `handle` and `table` are what `OSSL_provider_init` was given, and `core` is of that table.
     pub(crate) unsafe fn new(
         handle: *const OSSL_CORE_HANDLE,
         table: *const OSSL_DISPATCH,
         everything: &[&'static [Algorithm]],
         settings: Settings,
         openssl: Version,
-        thread_start: Option<ThreadStart>,
+        core: Core,
     ) -> Result<Provider, String> {
         // SAFETY: the caller's.
         let child = unsafe { Child::new(handle, table) }.ok_or("no child library context could be made")?;
@@ -104,7 +141,7 @@ impl Provider {
         Ok(Provider {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             handle,
-            thread_start,
+            core,
             kept: Kept::default(),
             child,
             waits: AtomicBool::new(!waits(&runtime).is_empty()),

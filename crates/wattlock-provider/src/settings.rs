@@ -99,7 +99,7 @@ pub const KEYS: &[(&std::ffi::CStr, &str)] = &[
     (c"emulate", "adds an emulated accelerator: a model's name or a file with one; for trying things out"),
     (
         c"algorithms",
-        "what to offer, joined by commas: gcm, cbc, cbc-hmac, ctr, xts, rsa, ec, x25519, kdf; what is faster by default",
+        "what to offer, joined by commas: gcm, cbc, cbc-hmac, ctr, xts, rsa, ec, x25519, ml-kem, kdf; what is faster by default",
     ),
     (
         c"pause",
@@ -129,7 +129,7 @@ pub const KEYS: &[(&std::ffi::CStr, &str)] = &[
 ];
 
 /// Names of groups of algorithms.
-pub const GROUPS: &[&str] = &["gcm", "cbc", "cbc-hmac", "ctr", "xts", "rsa", "ec", "x25519", "kdf"];
+pub const GROUPS: &[&str] = &["gcm", "cbc", "cbc-hmac", "ctr", "xts", "rsa", "ec", "x25519", "ml-kem", "kdf"];
 
 /// A setting that makes no sense.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use crate::arg::{self, Callback, Owned, Read, Shared};
 use crate::error::entry;
-use crate::offer::{Algorithm, SKEY};
+use crate::offer::{Algorithm, PROPERTIES, SKEY};
 use crate::params::{END, List, Table, describe};
 use crate::sys::{OSSL_CALLBACK, OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, id};
 
@@ -27,6 +27,7 @@ pub static ALGORITHMS: &[Algorithm] = &[Algorithm {
     group: SKEY,
     operation: id::OP_SKEYMGMT,
     names: c"AES:2.16.840.1.101.3.4.1",
+    properties: PROPERTIES,
     functions: FUNCTIONS.as_ptr(),
     description: c"Wattlock",
 }];

@@ -799,6 +799,8 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     fn a_child_waits_for_no_thread_of_its_parents() {
         let with = Carded::published(64);
+        // What a process makes once: another test may be in the midst of it when this one forks.
+        with.runtime.local(|dispatcher| dispatcher.open_compress_stream(Kind::Deflate, 1)).unwrap();
         let mut feed = lock(&with.crew.feeder.feed);
         feed.fed = true;
         // Locked, too, as by a thread that does not come along.

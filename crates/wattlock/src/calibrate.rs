@@ -13,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use wattlock_core::{
-    Engine, EngineClass, Error, Family, Instance, Item, Kind, KindSet, LatencyClass, OwnedRequest, Token,
-    known_answers,
+    Engine, EngineClass, Error, Family, Group, Instance, Item, Kind, KindSet, LatencyClass, OwnedRequest,
+    Token, known_answers,
 };
 
 use wattlock_meter::{Meter, Quality, Reading};
@@ -296,7 +296,9 @@ fn measure_batches(
 /// Whether a kind's cost depends on an input length that callers choose.
 fn has_sizes(kind: Kind) -> bool {
     use Family::{Cipher, Compress, Digest, Mac, Open, Seal};
+    // An extendable output is made of an input of any length, as a hash is.
     matches!(kind.info().family, Cipher | Seal | Open | Digest | Mac | Compress)
+        || kind.info().group == Group::Sha3
 }
 
 /// A request of a kind and size that an engine can really do: the first known answer with its input replaced.
@@ -311,6 +313,7 @@ pub fn sample(engine: &dyn Engine, kind: Kind, size: Option<usize>) -> Option<Ow
     };
     let room = match kind.info().family {
         Family::Compress => size + size / 8 + 64,
+        Family::Derive => request.output.len(),
         _ => kind.info().output.unwrap_or(size),
     };
     request.output = vec![0; room];

@@ -448,12 +448,28 @@ impl MachineKey {
 mod tests {
     use super::*;
 
+    /// Kinds that are newer than the built-in tables. No machine of the tables' class was at hand since, and figures of
+    /// another class would be made up. `scripts/measure/builtin-table.sh` on such a machine measures them; then they go
+    /// from here. Until then instructions do them unless the user's own calibration knows better
+    /// (`a_kind_that_lanes_were_never_measured_for_is_for_instructions_until_calibration_knows_better` of
+    /// `wattlock-policy`).
+    const UNMEASURED: [Kind; 7] = [
+        Kind::Sha3_256,
+        Kind::Sha3_512,
+        Kind::Shake128,
+        Kind::Shake256,
+        Kind::MlKem768Generate,
+        Kind::MlKem768Encapsulate,
+        Kind::MlKem768Decapsulate,
+    ];
+
     #[test]
     fn built_in_table_is_read_and_covers_every_kind_on_both_cpu_engines() {
         let table = Profile::built_in();
         for kind in Kind::ALL {
             for engine in ["software", "instruction"] {
-                assert!(!table.curve(engine, *kind).is_empty(), "{engine} {}", kind.name());
+                let known = !table.curve(engine, *kind).is_empty();
+                assert_eq!(known, !UNMEASURED.contains(kind), "{engine} {}", kind.name());
             }
         }
     }
@@ -482,7 +498,12 @@ mod tests {
             for kind in lanes.description().inline.iter() {
                 for engine in ["lanes", "instruction", "software"] {
                     let sizes = table.curve(engine, kind).len();
-                    let fits = if kind.is_asymmetric() { sizes == 1 } else { sizes > 1 };
+                    let fits = match UNMEASURED.contains(&kind) {
+                        // Nothing at all: an engine without figures would lose to one with some, or win.
+                        true => sizes == 0,
+                        false if kind.is_asymmetric() => sizes == 1,
+                        false => sizes > 1,
+                    };
                     assert!(fits, "{}: {engine} {}", isa.name(), kind.name());
                 }
             }

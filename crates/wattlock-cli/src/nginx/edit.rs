@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use wattlock_shell::nginx::server::{HYBRID, HYBRID_FIRST};
 
 /// Ends every line of ours.
 pub const MARK: &str = "# by `wattlock nginx enable`";
@@ -18,10 +19,11 @@ const ASIDE: &str = "# set aside by `wattlock nginx disable`";
 /// Lines shown around a change.
 const AROUND: usize = 2;
 
-/// A directive: its words, and how deep in blocks it stands.
+/// A directive: its words, the line that it begins in, and how deep in blocks it stands.
 #[derive(Debug, PartialEq, Eq)]
 struct Directive {
     words: Vec<String>,
+    line: usize,
     depth: usize,
     /// Where its block begins, behind the brace, if it has one.
     block: Option<usize>,
@@ -32,9 +34,10 @@ struct Directive {
 fn parse(text: &str) -> Result<Vec<Directive>> {
     let mut found = Vec::new();
     let (mut words, mut inside): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
-    let mut rest = text.char_indices().peekable();
+    let (mut rest, mut begins) = (text.char_indices().peekable(), 0);
     let line = |at: usize| text[..at].matches('\n').count() + 1;
     while let Some((at, c)) = rest.next() {
+        begins = if words.is_empty() { at } else { begins };
         match c {
             c if c.is_whitespace() => {}
             '#' => while rest.next_if(|(_, c)| *c != '\n').is_some() {},
@@ -42,6 +45,7 @@ fn parse(text: &str) -> Result<Vec<Directive>> {
                 ensure!(!words.is_empty(), "line {}: a `;` without a directive", line(at));
                 found.push(Directive {
                     words: std::mem::take(&mut words),
+                    line: line(begins),
                     depth: inside.len(),
                     block: None,
                     inside: inside.clone(),
@@ -55,6 +59,7 @@ fn parse(text: &str) -> Result<Vec<Directive>> {
                 let words = std::mem::take(&mut words);
                 found.push(Directive {
                     words,
+                    line: line(begins),
                     depth: inside.len(),
                     block: Some(at + 1),
                     inside: inside.clone(),
@@ -99,12 +104,13 @@ fn bare(first: char, rest: &mut std::iter::Peekable<std::str::CharIndices<'_>>) 
     word
 }
 
-/// The text with our lines. Lines that an earlier call left are replaced.
+/// The text with our lines. Lines that an earlier call left are replaced; groups that it was told of (`hybrid`) stay.
 ///
 /// # Errors
-/// A configuration that already has Wattlock by another hand, that has no `http` block of its own, or that is
+/// A configuration that already has Wattlock, or groups, by another hand, that has no `http` block of its own, or that is
 /// not whole.
-pub fn enabled(text: &str, module: &Path, environment: bool) -> Result<String> {
+pub fn enabled(text: &str, module: &Path, environment: bool, hybrid: bool) -> Result<String> {
+    let hybrid = hybrid || text.lines().any(|line| marked(line) && line.contains("ssl_ecdh_curve"));
     let text = disabled(text);
     let directives = parse(&text)?;
     let theirs = directives.iter().find(|one| {
@@ -115,6 +121,15 @@ pub fn enabled(text: &str, module: &Path, environment: bool) -> Result<String> {
     if let Some(theirs) = theirs {
         let words = theirs.words.join(" ");
         bail!("`{}` is there already, written by hand: change that", words.escape_debug());
+    }
+    let groups = directives.iter().find(|one| one.words[0] == "ssl_ecdh_curve" && one.inside == ["http"]);
+    if let Some(theirs) = groups.filter(|_| hybrid) {
+        let words = theirs.words.join(" ");
+        bail!(
+            "line {}: `{}` is there already: name {HYBRID} there by hand",
+            theirs.line,
+            words.escape_debug()
+        );
     }
     let http = directives.iter().find(|one| one.depth == 0 && one.words == ["http"]);
     let block = http.and_then(|one| one.block).context("it has no http block")?;
@@ -139,13 +154,23 @@ pub fn enabled(text: &str, module: &Path, environment: bool) -> Result<String> {
         let _ = write!(out, "env OPENSSL_CONF; {MARK}{end}");
     }
     let at = block + tail.len() + 1;
-    let _ = write!(out, "{}    wattlock on; {MARK}{end}{}", &text[..at], &text[at..]);
+    let _ = write!(out, "{}    wattlock on; {MARK}{end}", &text[..at]);
+    if hybrid {
+        let _ = write!(out, "    {HYBRID_FIRST} {MARK}{end}");
+    }
+    out.push_str(&text[at..]);
     Ok(out)
 }
 
 /// The text without our lines.
 pub fn disabled(text: &str) -> String {
     text.split_inclusive('\n').filter(|line| !marked(line)).collect()
+}
+
+/// Directives of a name, wherever they stand: their lines and first arguments. None of what is no whole configuration.
+pub fn all(text: &str, name: &str) -> Vec<(usize, String)> {
+    let named = parse(text).unwrap_or_default().into_iter().filter(|one| one.words[0] == name);
+    named.filter_map(|one| Some((one.line, one.words.into_iter().nth(1)?))).collect()
 }
 
 /// Which of Wattlock's modules the text loads. What is no whole configuration loads none.
@@ -202,7 +227,8 @@ pub fn is_enabled(text: &str) -> bool {
     text.lines().any(marked)
 }
 
-fn marked(line: &str) -> bool {
+/// Whether a line is ours.
+pub fn marked(line: &str) -> bool {
     line.trim_end().ends_with(MARK)
 }
 
@@ -264,7 +290,7 @@ mod tests {
 
     #[test]
     fn what_enable_adds_disable_removes() {
-        let text = enabled(DEBIAN, Path::new("/m/wattlock.so"), true).unwrap();
+        let text = enabled(DEBIAN, Path::new("/m/wattlock.so"), true, false).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(
             lines[0].starts_with("load_module \"/m/wattlock.so\";")
@@ -277,13 +303,30 @@ mod tests {
         assert!(modules(DEBIAN).is_empty() && modules("load_module a/wattlock.so; {").is_empty());
         assert_eq!(disabled(&text), DEBIAN);
         assert_eq!(
-            enabled(&text, Path::new("/m/wattlock.so"), true).unwrap(),
+            enabled(&text, Path::new("/m/wattlock.so"), true, false).unwrap(),
             text,
             "a second time changes nothing"
         );
-        let moved = enabled(&text, Path::new("/n/wattlock.so"), false).unwrap();
+        let moved = enabled(&text, Path::new("/n/wattlock.so"), false, false).unwrap();
         assert!(!moved.contains("/m/") && !moved.contains("env "));
         assert_eq!(disabled(&moved), DEBIAN);
+    }
+
+    #[test]
+    fn groups_are_added_when_they_are_asked_for_and_stay_until_disable() {
+        let module = Path::new("/m.so");
+        let text = enabled(DEBIAN, module, false, true).unwrap();
+        let line = format!("\n    wattlock on; {MARK}\n    {HYBRID_FIRST} {MARK}\n");
+        assert!(text.contains(&line), "{text}");
+        assert_eq!(enabled(&text, module, false, false).unwrap(), text, "a second time changes nothing");
+        assert_eq!(disabled(&text), DEBIAN);
+        let theirs = "http {\n\n  ssl_ecdh_curve\n X25519;\n}\n";
+        let told = enabled(theirs, module, false, true).unwrap_err().to_string();
+        assert!(told.starts_with("line 3: `ssl_ecdh_curve X25519` is there already"), "{told}");
+        assert!(enabled(theirs, module, false, false).is_ok());
+        let of_a_server = "http {\n  server {\n    ssl_ecdh_curve X25519;\n  }\n}\n";
+        assert!(enabled(of_a_server, module, false, true).is_ok());
+        assert_eq!(all(of_a_server, "ssl_ecdh_curve"), [(3, "X25519".to_owned())]);
     }
 
     #[test]
@@ -313,14 +356,14 @@ mod tests {
     #[test]
     fn line_ends_of_another_system_are_kept() {
         let text = DEBIAN.replace('\n', "\r\n");
-        let on = enabled(&text, Path::new("/m.so"), false).unwrap();
+        let on = enabled(&text, Path::new("/m.so"), false, false).unwrap();
         assert_eq!(on.matches('\n').count(), on.matches("\r\n").count());
         assert_eq!(disabled(&on), text);
     }
 
     #[test]
     fn what_cannot_be_changed_safely_is_refused() {
-        let told = |text: &str| enabled(text, Path::new("/m.so"), false).unwrap_err().to_string();
+        let told = |text: &str| enabled(text, Path::new("/m.so"), false, false).unwrap_err().to_string();
         assert!(told("events {}\n").contains("no http block"));
         assert!(told("events {}\nhttp { include x; }\n").contains("same line"));
         assert!(told("http {}").contains("one line"));
@@ -329,29 +372,29 @@ mod tests {
         assert!(told("http {\nroot \"x;\n}\n").contains("line 2"));
         assert!(told("http {\n wattlock on;\n}\n").contains("by hand"));
         assert!(told("load_module a/ngx_http_wattlock_module.so;\nhttp {\n}\n").contains("by hand"));
-        assert!(enabled("http {\n}\n", Path::new("/m\".so"), false).is_err());
+        assert!(enabled("http {\n}\n", Path::new("/m\".so"), false, false).is_err());
     }
 
     #[test]
     fn a_refusal_is_one_line_whatever_a_quote_holds() {
         let text = "load_module \"a\nwattlock.so\";\nhttp {\n}\n";
-        let told = enabled(text, Path::new("/m.so"), false).unwrap_err().to_string();
+        let told = enabled(text, Path::new("/m.so"), false, false).unwrap_err().to_string();
         assert!(told.contains("a\\nwattlock.so") && !told.contains('\n'), "{told}");
     }
 
     #[test]
     fn an_environment_line_of_theirs_is_enough() {
         let text = "env OPENSSL_CONF=/x;\nhttp {\n}\n";
-        assert_eq!(enabled(text, Path::new("/m.so"), true).unwrap().matches("env ").count(), 1);
+        assert_eq!(enabled(text, Path::new("/m.so"), true, false).unwrap().matches("env ").count(), 1);
     }
 
     #[test]
     fn a_diff_shows_what_changes_and_a_little_around_it() {
         let before = "a\nb\nc\nd\nhttp {\n}\n";
-        let after = enabled(before, Path::new("/m.so"), false);
+        let after = enabled(before, Path::new("/m.so"), false, false);
         assert!(after.is_err(), "a word without an end is no directive");
         let before = "a;\nb;\nc;\nd;\nhttp {\n}\n";
-        let after = enabled(before, Path::new("/m.so"), false).unwrap();
+        let after = enabled(before, Path::new("/m.so"), false, false).unwrap();
         let shown = diff(Path::new("f"), before, &after);
         let wanted = format!(
             "--- f\n+++ f\n@@ line 1 @@\n+load_module \"/m.so\"; {MARK}\n a;\n b;\n@@ line 4 @@\n d;\n http {{\n+    wattlock on; {MARK}\n }}\n"

@@ -4,6 +4,7 @@
 //! it does not accept is put back.
 
 mod edit;
+mod groups;
 
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -30,11 +31,21 @@ pub struct Command {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Add the module to a configuration and turn it on for all its servers
-    Enable(Change),
+    Enable(Enable),
     /// Take out what `enable` added
     Disable(Change),
     /// Say whether this nginx can use Wattlock, and whether it does
     Check(Check),
+}
+
+#[derive(Debug, Args)]
+struct Enable {
+    #[command(flatten)]
+    change: Change,
+    /// Offer X25519MLKEM768 before other groups, too, unless a server has groups of its own. Without the provider nginx then
+    /// does not start, if its OpenSSL is older than 3.5
+    #[arg(long)]
+    hybrid: bool,
 }
 
 #[derive(Debug, Args)]
@@ -76,13 +87,13 @@ struct Check {
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     match &command.what {
-        What::Enable(change) => enable(change),
+        What::Enable(Enable { change, hybrid }) => enable(change, *hybrid),
         What::Disable(change) => disable(change),
         What::Check(wanted) => check(wanted, choice),
     }
 }
 
-fn enable(change: &Change) -> Result<()> {
+fn enable(change: &Change, hybrid: bool) -> Result<()> {
     change.about.refuse_provider()?;
     let nginx = change.about.places.nginx()?;
     if let Some(why) = nginx.obstacle()? {
@@ -95,7 +106,7 @@ fn enable(change: &Change) -> Result<()> {
     let environment = std::env::var_os("OPENSSL_CONF").is_some();
     let file = change.about.file(&nginx)?;
     let before = read(&file)?;
-    let after = edit::enabled(&before, &module, environment)
+    let after = edit::enabled(&before, &module, environment, hybrid)
         .map_err(|error| match http_elsewhere(&file, &before) {
             Some(other) => anyhow::anyhow!(
                 "its http block is in {}, which it includes: write `load_module \"{}\";` at the top of {} and `wattlock \
@@ -109,6 +120,9 @@ fn enable(change: &Change) -> Result<()> {
         .with_context(|| file.display().to_string())?;
     if !change.carry_out(&nginx, &file, &before, &after, false)? {
         return Ok(());
+    }
+    for line in groups::lines(&file).iter().filter(|line| hybrid && !line.ours) {
+        say!("{line} is as it was");
     }
     match probe(
         &nginx,
@@ -142,7 +156,28 @@ fn disable(change: &Change) -> Result<()> {
     if change.carry_out(&nginx, &file, &before, &edit::disabled(&before), true)? {
         say!("to take effect: nginx -s reload");
     }
+    warn_of_groups(&nginx, &file);
     Ok(())
+}
+
+/// Says which lines keep nginx from starting once its OpenSSL has no provider.
+fn warn_of_groups(nginx: &Nginx, file: &Path) {
+    for line in groups::that_need_the_provider(nginx, file) {
+        eprintln!(
+            "wattlock: {line}: {}; nginx does not start without it: change the line before `wattlock openssl disable`",
+            groups::remedy()
+        );
+    }
+}
+
+/// The same before the provider goes, of the nginx that is installed, if there is one.
+pub fn warn_before_the_provider_goes() {
+    let about = About { config: None, prefix: None, places: Places::default() };
+    if let Ok(nginx) = about.places.nginx()
+        && let Ok(file) = about.file(&nginx)
+    {
+        warn_of_groups(&nginx, &file);
+    }
 }
 
 /// The included file that has the `http` block, if the file itself has none.
@@ -151,21 +186,7 @@ fn http_elsewhere(file: &Path, text: &str) -> Option<PathBuf> {
         return None;
     }
     let folder = file.parent()?;
-    let named = |pattern: String| -> Vec<PathBuf> {
-        let path = folder.join(pattern);
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
-        else {
-            return Vec::new();
-        };
-        let Some((front, back)) = name.split_once('*') else { return vec![path] };
-        let fits = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with(front) && name.ends_with(back)
-        };
-        let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).filter(fits).collect()
-    };
-    let mut files = edit::included(text).into_iter().flat_map(named);
+    let mut files = edit::included(text).into_iter().flat_map(|pattern| groups::included(folder, &pattern));
     files.find(|path| read(path).is_ok_and(|text| edit::has_http(&text)))
 }
 
@@ -207,6 +228,9 @@ impl Change {
             let words = match refused.at {
                 Some((path, line)) => {
                     format!("{}; take line {line} of {} out by hand", refused.words, path.display())
+                }
+                None if groups::is_about(&refused.words) => {
+                    format!("{}; {}", refused.words, groups::remedy())
                 }
                 None => refused.words,
             };
@@ -347,13 +371,19 @@ fn test(nginx: &Nginx, file: &Path, prefix: Option<&Path>) -> Result<(), Refused
     Err(Refused { words: format!("nginx -t refuses it: {wrong}"), at })
 }
 
-/// Starts an nginx of our own for a moment, and returns what its status page says.
+/// Starts an nginx of our own, and returns what its status page says.
 fn probe(nginx: &Nginx, openssl: OpenSsl<'_>) -> Result<Value> {
+    let text = page::fetch(start(nginx, openssl, "")?.addresses[0], "/wattlock_status")?;
+    serde_json::from_str(&text).context("the status page is no JSON")
+}
+
+/// Starts an nginx of our own with these directives. It serves a folder that is gone.
+fn start(nginx: &Nginx, openssl: OpenSsl<'_>, more: &str) -> Result<Server> {
     let folder = tempfile::Builder::new().prefix("wattlock-check-").tempdir()?;
     let certificate = Certificate::self_signed(KeyType::P256, folder.path())?;
     let listeners = vec![Listener { port: 0, certificate: Some(certificate), more: String::new() }];
     let root = folder.path();
-    let server = Server::start(&Plan {
+    Server::start(&Plan {
         nginx,
         openssl,
         root,
@@ -361,10 +391,8 @@ fn probe(nginx: &Nginx, openssl: OpenSsl<'_>) -> Result<Value> {
         workers: 1,
         core: None,
         http2: false,
-        more: String::new(),
-    })?;
-    let text = page::fetch(server.addresses[0], "/wattlock_status")?;
-    serde_json::from_str(&text).context("the status page is no JSON")
+        more: more.to_owned(),
+    })
 }
 
 /// One thing that was looked at.
@@ -387,6 +415,27 @@ impl Finding {
 }
 
 fn check(wanted: &Check, choice: &Choice) -> Result<()> {
+    let findings = findings(wanted, choice)?;
+    for finding in &findings {
+        if wanted.json {
+            say!("{}", json!({"what": finding.what, "good": finding.good, "words": finding.words}));
+        } else {
+            say!("{} {}: {}", if finding.good { "ok     " } else { "PROBLEM" }, finding.what, finding.words);
+        }
+    }
+    let bad: Vec<&Finding> = findings.iter().filter(|finding| !finding.good).collect();
+    if !wanted.json
+        && let Some(next) = bad.iter().find_map(|finding| finding.next())
+    {
+        say!("next: {next}");
+    }
+    let stand = if bad.len() == 1 { "stands" } else { "stand" };
+    ensure!(bad.is_empty(), "{} of {} things {stand} in the way", bad.len(), findings.len());
+    Ok(())
+}
+
+/// Everything that `check` looks at.
+fn findings(wanted: &Check, choice: &Choice) -> Result<Vec<Finding>> {
     let nginx = wanted.about.places.nginx()?;
     let mut findings = Vec::new();
     let mut find = |what, good, words: String| findings.push(Finding { what, good, words });
@@ -415,44 +464,45 @@ fn check(wanted: &Check, choice: &Choice) -> Result<()> {
             if good { words } else { format!("{words} (`wattlock openssl enable`, or OPENSSL_CONF)") };
         find("with this machine's openssl.cnf", good, words);
     }
-    match wanted.about.file(&nginx).and_then(|file| Ok((read(&file)?, file))) {
-        Ok((text, file)) => {
-            let on = edit::is_enabled(&text);
-            let words = if on { "has Wattlock" } else { "has no line of `wattlock nginx enable`" };
-            find("configuration", on, format!("{} {words}", file.display()));
-            for gone in edit::modules(&text).into_iter().filter(|path| path.is_absolute() && !path.exists()) {
-                let undo = if on {
-                    "`make install`, then enable again; or `wattlock nginx disable`"
-                } else {
-                    "take that line out"
-                };
-                let words = format!("{} is not there, and nginx does not start; {undo}", gone.display());
-                find("load_module", false, words);
-            }
-        }
-        Err(error) => find("configuration", false, format!("{error:#}")),
-    }
+    let with = parts.as_ref().ok().filter(|_| shared);
+    findings.extend(configured(&wanted.about, &nginx, with));
+    let mut find = |what, good, words: String| findings.push(Finding { what, good, words });
     find("kernel TLS", true, kernel_tls());
     if let Some(url) = &wanted.status {
-        let (good, words) = judge(fetch(url).and_then(|text| Ok(serde_json::from_str(&text)?)));
-        find("running", good, words);
+        let status = fetch(url).and_then(|text| Ok(serde_json::from_str(&text)?));
+        let shares = status.as_ref().ok().and_then(groups::shares);
+        let (good, words) = judge(status);
+        find("running", good, [Some(words), shares].into_iter().flatten().collect::<Vec<_>>().join("; "));
     }
-    for finding in &findings {
-        if wanted.json {
-            say!("{}", json!({"what": finding.what, "good": finding.good, "words": finding.words}));
-        } else {
-            say!("{} {}: {}", if finding.good { "ok     " } else { "PROBLEM" }, finding.what, finding.words);
+    Ok(findings)
+}
+
+/// What a configuration has of Wattlock, and which groups it offers, which `with` the module can be found out.
+fn configured(about: &About, nginx: &Nginx, with: Option<&Parts>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut find = |what, good, words: String| findings.push(Finding { what, good, words });
+    let (text, file) = match about.file(nginx).and_then(|file| Ok((read(&file)?, file))) {
+        Ok(both) => both,
+        Err(error) => {
+            find("configuration", false, format!("{error:#}"));
+            return findings;
         }
+    };
+    let on = edit::is_enabled(&text);
+    let words = if on { "has Wattlock" } else { "has no line of `wattlock nginx enable`" };
+    find("configuration", on, format!("{} {words}", file.display()));
+    for gone in edit::modules(&text).into_iter().filter(|path| path.is_absolute() && !path.exists()) {
+        let undo = match on {
+            true => "`make install`, then enable again; or `wattlock nginx disable`",
+            false => "take that line out",
+        };
+        let words = format!("{} is not there, and nginx does not start; {undo}", gone.display());
+        find("load_module", false, words);
     }
-    let bad: Vec<&Finding> = findings.iter().filter(|finding| !finding.good).collect();
-    if !wanted.json
-        && let Some(next) = bad.iter().find_map(|finding| finding.next())
-    {
-        say!("next: {next}");
+    for (good, words) in with.into_iter().flat_map(|parts| groups::looked_at(nginx, parts, &file)) {
+        find("groups", good, words);
     }
-    let stand = if bad.len() == 1 { "stands" } else { "stand" };
-    ensure!(bad.is_empty(), "{} of {} things {stand} in the way", bad.len(), findings.len());
-    Ok(())
+    findings
 }
 
 /// Whether the kernel encrypts records itself where a configuration asks for that (`ssl_conf_command Options KTLS`, kernel

@@ -241,6 +241,7 @@ fn disable(command: &Disable) -> Result<()> {
         return Ok(());
     }
     put!("{}", diff::unified(&source.path, &source.text, &split.rest));
+    crate::nginx::warn_before_the_provider_goes();
     if command.common.dry_run || !ask::agreed(command.common.yes)? {
         return Ok(());
     }

@@ -15,6 +15,7 @@ mod folder_commands;
 mod fs;
 mod gpu;
 mod gzip;
+mod hybrid;
 mod install;
 mod known_volumes;
 mod mount_commands;

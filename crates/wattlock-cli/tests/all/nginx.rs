@@ -89,6 +89,8 @@ scenarios!(
     descriptors_run_out,
     many_idle_connections,
     slow_clients,
+    handshakes_are_counted_by_group,
+    hellos_of_the_hybrid_come_in_pieces_or_never,
     events_come_while_a_job_is_paused,
     garbage,
     web_socket_reads_and_writes_at_once,

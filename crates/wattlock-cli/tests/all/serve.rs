@@ -16,10 +16,10 @@ use crate::built;
 use built::program;
 
 /// A folder of its own for what the program makes while it runs, and for a test's files.
-struct Place(tempfile::TempDir);
+pub(crate) struct Place(pub(crate) tempfile::TempDir);
 
 impl Place {
-    fn new() -> Place {
+    pub(crate) fn new() -> Place {
         let place = Place(tempfile::tempdir().unwrap());
         fs::create_dir(place.path("tmp")).unwrap();
         fs::create_dir(place.path("www")).unwrap();
@@ -27,11 +27,11 @@ impl Place {
         place
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(program());
         command
             .args(arguments)
@@ -52,7 +52,7 @@ impl Place {
     }
 
     /// `wattlock serve` on a free port, once it says that it is up.
-    fn serve(&self, more: &[&str]) -> Serving {
+    pub(crate) fn serve(&self, more: &[&str]) -> Serving {
         let www = self.path("www");
         let mut arguments = vec!["serve", www.to_str().unwrap(), "--port", "0", "--workers", "1"];
         arguments.extend(more);
@@ -68,9 +68,9 @@ impl Place {
 }
 
 /// A running `wattlock serve`.
-struct Serving {
+pub(crate) struct Serving {
     child: Child,
-    url: String,
+    pub(crate) url: String,
     said: Vec<String>,
 }
 
@@ -83,7 +83,7 @@ impl Serving {
         output.stdout
     }
 
-    fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         serde_json::from_slice(&self.get("/wattlock_status", &[])).unwrap()
     }
 
@@ -105,7 +105,7 @@ impl Drop for Serving {
     }
 }
 
-fn words(output: &Output) -> String {
+pub(crate) fn words(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -235,7 +235,7 @@ fn what_cannot_be_served_is_one_line() {
 }
 
 /// A small configuration of nginx that needs nothing of the system's.
-fn configuration(place: &Place, more: &str) -> PathBuf {
+pub(crate) fn configuration(place: &Place, more: &str) -> PathBuf {
     let at = place.0.path().display().to_string();
     let file = place.path("nginx.conf");
     let text = format!(

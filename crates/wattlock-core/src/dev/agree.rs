@@ -1,12 +1,15 @@
 //! Agreement with the reference, byte for byte, where the result is a function of the inputs.
 
 use std::ops::DerefMut;
+use std::sync::Arc;
 
 use super::case::{CANARY, Case, Suite, Want, wiped_or_untouched};
-use super::make::{rsa_parts, sealing};
+use super::make::{ml_kem_key, rsa_parts, sealing};
+use super::refuse::with_coefficient;
 use super::subject::Way;
 use crate::error::Error;
 use crate::kat::Expected;
+use crate::key::{Key, ML_KEM_768_PUBLIC};
 use crate::kind::{Family, Group, Kind};
 use crate::request::{Data, OwnedRequest, Request};
 
@@ -73,9 +76,14 @@ pub(super) fn cases(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
         return Vec::new();
     }
     assert!(suite.reference.description().inline.contains(kind), "the reference cannot do {}", kind.name());
-    let requests = match kind.info().family {
+    let info = kind.info();
+    let requests = match info.family {
         Family::Sign => (0..6).map(|_| signing(suite, kind)).collect(),
+        Family::Agree if kind == Kind::MlKem768Decapsulate => ciphertexts(suite),
         Family::Agree => (0..8).map(|_| agreeing(suite, kind)).collect(),
+        Family::Generate => {
+            (0..8).map(|_| suite.request(kind, suite.key(info.algorithm), Vec::new())).collect()
+        }
         _ => bulk(suite, kind),
     };
     let case = |request: OwnedRequest| {
@@ -94,9 +102,42 @@ fn signing(suite: &Suite<'_>, kind: Kind) -> OwnedRequest {
 }
 
 fn agreeing(suite: &Suite<'_>, kind: Kind) -> OwnedRequest {
+    match kind {
+        Kind::MlKem768Encapsulate => {
+            let peer = suite.ml_kem()[ML_KEM_768_PUBLIC].to_vec();
+            return suite.request(kind, Arc::new(Key::none_owned()), peer);
+        }
+        Kind::MlKem768Decapsulate => return ciphertexts(suite).swap_remove(0),
+        _ => {}
+    }
     let key = suite.key(kind.info().algorithm);
     let peer = kind.info().algorithm.curve().map(|curve| suite.pair(curve).public.clone());
     suite.request(kind, key, peer.unwrap_or_default())
+}
+
+/// Ciphertexts for one key: its own, with each sort of byte changed, another key's, and noise. All but the first are
+/// answered, too (FIPS 203 algorithm 18, implicit rejection).
+fn ciphertexts(suite: &Suite<'_>) -> Vec<OwnedRequest> {
+    let secret = suite.ml_kem();
+    let key = Arc::new(ml_kem_key(&secret));
+    let own = suite.encapsulated(&secret);
+    let mut ciphertexts =
+        vec![own.clone(), suite.encapsulated(&suite.ml_kem()), suite.random.bytes(own.len())];
+    // The first byte, the last of the vector, the first and the last of the polynomial, and any.
+    for at in [0, 959, 960, own.len() - 1, suite.random.below(own.len())] {
+        let mut changed = own.clone();
+        changed[at] ^= 1 << suite.random.below(8);
+        ciphertexts.push(changed);
+    }
+    ciphertexts.extend([vec![0; own.len()], vec![0xff; own.len()]]);
+    let request = |input| suite.request(Kind::MlKem768Decapsulate, key.clone(), input);
+    let mut requests: Vec<_> = ciphertexts.into_iter().map(request).collect();
+    // A secret coefficient that is not reduced is taken modulo q (FIPS 203 algorithm 6).
+    for (at, value) in [(0, 3329), (1, 3330), (500, 4095), (767, 3329)] {
+        let key = Arc::new(ml_kem_key(&with_coefficient(&secret, at, value)));
+        requests.push(suite.request(Kind::MlKem768Decapsulate, key, own.clone()));
+    }
+    requests
 }
 
 fn bulk(suite: &Suite<'_>, kind: Kind) -> Vec<OwnedRequest> {

@@ -1,5 +1,5 @@
-//! Makes keys and requests. Symmetric inputs come from the suite's seed; elliptic-curve key pairs come from the
-//! reference's generator, because this crate has no curve arithmetic.
+//! Makes keys and requests. Symmetric inputs come from the suite's seed; elliptic-curve and ML-KEM key pairs come from
+//! the reference's generator, because this crate has no arithmetic.
 
 use std::ops::DerefMut;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::case::{CANARY, Suite};
 use crate::error::Error;
 use crate::kat::{Expected, known_answers};
-use crate::key::{Algorithm, Curve, EcKey, Key, Material, RsaKey};
+use crate::key::{Algorithm, Curve, EcKey, Key, ML_KEM_768_PUBLIC, Material, RsaKey};
 use crate::kind::{Family, Group, Kind, NonceLen};
 use crate::request::OwnedRequest;
 
@@ -25,6 +25,9 @@ impl Suite<'_> {
         }
         if let Some(curve) = algorithm.curve() {
             return Arc::new(ec_key(curve, self.pair(curve)));
+        }
+        if algorithm == Algorithm::MlKem768 {
+            return Arc::new(ml_kem_key(&self.ml_kem()));
         }
         if algorithm.modulus_len().is_some() {
             let signer = |kind: &&Kind| kind.info().algorithm == algorithm;
@@ -50,6 +53,25 @@ impl Suite<'_> {
         let mut scalar = self.reference_bytes(&request);
         let public = scalar.split_off(curve.scalar_len());
         EcKey { scalar, public }
+    }
+
+    /// A fresh ML-KEM-768 decapsulation key, as bytes.
+    pub(super) fn ml_kem(&self) -> Vec<u8> {
+        let none = Arc::new(Key::none_owned());
+        let mut request = OwnedRequest::new(Kind::MlKem768Generate, none, Vec::new(), 2400);
+        request.nonce = self.random.bytes(64);
+        self.reference_bytes(&request)
+    }
+
+    /// What the reference encapsulates to a decapsulation key's other half: the ciphertext.
+    pub(super) fn encapsulated(&self, key: &[u8]) -> Vec<u8> {
+        let none = Arc::new(Key::none_owned());
+        let peer = key[ML_KEM_768_PUBLIC].to_vec();
+        let mut request = OwnedRequest::new(Kind::MlKem768Encapsulate, none, peer, 1120);
+        request.nonce = self.random.bytes(32);
+        let mut ciphertext = self.reference_bytes(&request);
+        ciphertext.truncate(1088);
+        ciphertext
     }
 
     /// The X25519 pair of a scalar: its public key is the product with the base point 9 (RFC 7748 section 6.1).
@@ -115,6 +137,11 @@ pub(super) fn sealing(open: Kind) -> Kind {
 /// An elliptic-curve key whose parts have the right lengths.
 pub(super) fn ec_key(curve: Curve, key: EcKey) -> Key {
     Key::ec(curve, key).expect("the suite chooses lengths that the curve has")
+}
+
+/// A decapsulation key of the right length.
+pub(super) fn ml_kem_key(bytes: &[u8]) -> Key {
+    Key::ml_kem_768(bytes).expect("the suite's keys have 2,400 bytes")
 }
 
 /// The parts of an RSA key.

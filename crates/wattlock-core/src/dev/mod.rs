@@ -29,6 +29,7 @@ mod stream;
 mod subject;
 mod vary;
 mod wycheproof;
+mod wycheproof_kem;
 mod wycheproof_rsa;
 
 use std::ops::DerefMut;

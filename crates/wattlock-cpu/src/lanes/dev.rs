@@ -17,7 +17,9 @@ pub fn lanes_here() -> Vec<Lanes> {
     let cpu = Cpu::detect();
     let narrow = Cpu { avx512: None, vaes512: None, ..cpu };
     let with = |isa| Lanes::with(isa, if matches!(isa, Isa::Ifma512(_)) { cpu } else { narrow });
-    Isa::all(&cpu).take(most).map(with).collect()
+    // Registers of 512 bits without 52-bit products, as on Cascade Lake: hashes and ML-KEM have lanes there, too.
+    let short = Isa::best(&cpu).filter(|_| cpu.avx512.is_some() && cpu.ifma512.is_none());
+    short.map(|isa| Lanes::with(isa, cpu)).into_iter().chain(Isa::all(&cpu).map(with)).take(most).collect()
 }
 
 /// The pass that makes fresh X25519 pairs, with these scalars instead of fresh ones: whether its time depends on them. Gives each

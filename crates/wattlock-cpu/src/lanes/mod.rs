@@ -18,6 +18,8 @@
 mod bulk;
 #[cfg(feature = "dev")]
 pub mod dev;
+mod keccak;
+mod kem;
 #[allow(unsafe_code)]
 mod limit;
 mod nist;
@@ -31,12 +33,16 @@ mod words;
 mod x25519;
 
 pub use wattlock_core::Item;
-use wattlock_core::{Description, Engine, EngineClass, Error, Family, Feed, Kind, KindSet, Request};
+use wattlock_core::{
+    Description, Engine, EngineClass, Error, Family, Feed, Group, Kind, KindSet, Request, one_by_one,
+};
 
 use crate::detect::{Cpu, Fma256, Ifma512};
+use crate::instruction;
 
 use bulk::Bulk;
 pub use limit::multiplications_per_second;
+use vector::shorts;
 
 /// Requests in one pass.
 pub const WIDTH: usize = 8;
@@ -126,6 +132,7 @@ const KERNELS: &[Row] = &[
 #[derive(Debug, Clone)]
 pub struct Lanes {
     isa: Isa,
+    kem: Option<shorts::Isa>,
     bulk: Bulk,
     description: Description,
 }
@@ -138,18 +145,31 @@ impl Lanes {
 
     /// With no more than `cpu` has for hashes and chains: for tests and benchmarks of the narrower kernels.
     pub fn with(isa: Isa, cpu: Cpu) -> Lanes {
-        let bulk = Bulk::new(cpu);
+        let (bulk, kem) = (Bulk::new(cpu), shorts::Isa::best(&cpu));
         Lanes {
             isa,
+            kem,
             description: Description {
                 name: "lanes",
                 class: EngineClass::Lanes,
-                inline: isa.kinds().union(bulk.kinds()),
+                inline: isa.kinds().union(bulk.kinds()).union(kem::kinds(&cpu)),
                 queued: KindSet::EMPTY,
-                detail: format!("{}; {}", isa.name(), bulk.name()),
+                detail: format!(
+                    "{}; {}; ML-KEM by {}",
+                    isa.name(),
+                    bulk.name(),
+                    kem.map_or("none", shorts::Isa::name)
+                ),
             },
             bulk,
         }
+    }
+}
+
+impl Lanes {
+    /// The instructions of ML-KEM's kernels, for its kinds.
+    fn kem_of(&self, kind: Kind) -> Option<shorts::Isa> {
+        self.kem.filter(|_| kind.info().group == Group::MlKem)
     }
 }
 
@@ -159,7 +179,11 @@ impl Engine for Lanes {
     }
 
     fn width(&self, kind: Kind) -> u16 {
-        let public_keys = self.isa.pass_of(kind).map(|_| WIDTH as u16);
+        let public_keys = self
+            .isa
+            .pass_of(kind)
+            .map(|_| WIDTH as u16)
+            .or_else(|| self.kem_of(kind).map(|_| kem::LANES as u16));
         public_keys.or_else(|| self.bulk.width(kind)).unwrap_or(1)
     }
 
@@ -172,10 +196,11 @@ impl Engine for Lanes {
 
     fn execute_all(&self, items: &mut [Item<'_>]) {
         let Some(kind) = items.first().map(|item| item.request.kind) else { return };
-        match self.isa.pass_of(kind) {
-            Some(pass) => items.chunks_mut(WIDTH).for_each(|batch| pass.run(batch)),
-            None if self.description.inline.contains(kind) => self.bulk.run(kind, items),
-            None => items.iter_mut().for_each(|item| item.result = Err(Error::Unsupported)),
+        match (self.isa.pass_of(kind), self.kem_of(kind)) {
+            (Some(pass), _) => items.chunks_mut(WIDTH).for_each(|batch| pass.run(batch)),
+            (None, Some(isa)) => kem::run(isa, kind, items),
+            _ if self.description.inline.contains(kind) => self.bulk.run(kind, items),
+            _ => items.iter_mut().for_each(|item| item.result = Err(Error::Unsupported)),
         }
     }
 
@@ -194,6 +219,9 @@ impl Engine for Lanes {
         }
         if room.len() < width * bulk::LEAST_PIECE {
             return Err(Error::Invalid("no room for pieces"));
+        }
+        if kind.info().group == Group::Sha3 {
+            return one_by_one(&mut *instruction::hash_in_pieces(kind)?, room, feed);
         }
         self.bulk.run_fed(kind, room, feed);
         Ok(())

@@ -115,6 +115,9 @@ pub use fma::Fma;
 pub(in crate::lanes) mod fma;
 
 #[cfg(target_arch = "x86_64")]
+pub mod shorts;
+
+#[cfg(target_arch = "x86_64")]
 mod ifma {
     use super::{LANES, Vector};
     use core::arch::x86_64::*;
@@ -287,8 +290,8 @@ pub mod model {
     /// Eight plain integers and whether they are secret.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Model {
-        numbers: [u64; LANES],
-        poisoned: bool,
+        pub(in crate::lanes::vector) numbers: [u64; LANES],
+        pub(in crate::lanes::vector) poisoned: bool,
     }
 
     /// Eight truth values and whether they are secret.

@@ -174,7 +174,7 @@ macro_rules! register {
         $(#[$doc])*
         #[derive(Clone, Copy)]
         #[repr(transparent)]
-        pub struct $name($raw);
+        pub struct $name(pub(in crate::lanes) $raw);
 
         impl Words for $name {
             #[inline(always)]

@@ -3,7 +3,7 @@
 //! Every kind, on every machine, in time that depends on lengths and public values only. It asks no CPU what it can
 //! do, so it behaves the same wherever it runs, and it is what other engines are checked against. It refuses to be
 //! fast at that price: no tables, no intrinsics, no detection. Ours are AES, GHASH, ChaCha20-Poly1305, the hashes and
-//! what stands on them; integers and curves are RustCrypto's and dalek's, zstd is the reference library's, deflate is `miniz_oxide`'s (which alone is
+//! what stands on them; SHA-3, ML-KEM, integers and curves are RustCrypto's and dalek's, zstd is the reference library's, deflate is `miniz_oxide`'s (which alone is
 //! not constant time; no compression is).
 //!
 //! *What is wiped.* Expanded keys on drop; keystreams, hash states and results of ours when they are done with.
@@ -23,6 +23,8 @@ mod gcm;
 mod ghash;
 pub(crate) mod hash;
 mod hmac;
+mod keccak;
+mod ml_kem;
 pub(crate) mod nist;
 mod random;
 mod rsa;
@@ -135,6 +137,10 @@ fn compute(request: &mut Request<'_>) -> Result<usize, Error> {
         Kind::Sha256 => digest::<sha256::Sha256>(request),
         Kind::Sha384 => digest::<sha512::Sha384>(request),
         Kind::Sha512 => digest::<sha512::Sha512>(request),
+        Sha3_256 => through(request, keccak::digest::<sha3::Sha3_256>),
+        Sha3_512 => through(request, keccak::digest::<sha3::Sha3_512>),
+        Shake128 => through(request, keccak::extend::<sha3::Shake128>),
+        Shake256 => through(request, keccak::extend::<sha3::Shake256>),
         HmacSha1 => mac::<sha1::Sha1>(request),
         HmacSha256 => mac::<sha256::Sha256>(request),
         HmacSha384 => mac::<sha512::Sha384>(request),
@@ -154,6 +160,15 @@ fn compute(request: &mut Request<'_>) -> Result<usize, Error> {
         P256Generate => nist::generate::<NistP256>(request.data.output()),
         P384Generate => nist::generate::<NistP384>(request.data.output()),
         X25519Generate => x25519::generate(request.data.output()),
+        MlKem768Generate => ml_kem::generate(request.nonce, request.data.output()),
+        MlKem768Encapsulate => {
+            let m = request.nonce;
+            through(request, |peer, out| ml_kem::encapsulate(peer, m, out))
+        }
+        MlKem768Decapsulate => {
+            let key = request.key;
+            through(request, |ciphertext, out| ml_kem::decapsulate(key, ciphertext, out))
+        }
         Tls12PrfSha256 => prf::<sha256::Sha256>(request),
         Tls12PrfSha384 => prf::<sha512::Sha384>(request),
         HkdfSha256 => hkdf::<sha256::Sha256>(request),
@@ -174,6 +189,15 @@ fn compute(request: &mut Request<'_>) -> Result<usize, Error> {
         }
         _ => Err(Error::Unsupported),
     }
+}
+
+/// A kind whose result is a function of its input, written to the output.
+fn through(
+    request: &mut Request<'_>,
+    function: impl FnOnce(&[u8], &mut [u8]) -> Result<usize, Error>,
+) -> Result<usize, Error> {
+    let (input, out) = apart(request);
+    function(input, out)
 }
 
 /// Input and output of a kind that never works in place; validation has seen to that.

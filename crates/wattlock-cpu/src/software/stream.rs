@@ -12,7 +12,7 @@ use super::chained::Chained;
 use super::ctr;
 use super::gcm::Gcm;
 use super::hash::{Core, Hasher};
-use super::{sha1, sha256, sha512};
+use super::{keccak, sha1, sha256, sha512};
 
 /// A stream of `kind` under `key`.
 ///
@@ -24,6 +24,8 @@ pub fn open(kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
         Kind::Sha256 => return hash::<sha256::Sha256>(kind),
         Kind::Sha384 => return hash::<sha512::Sha384>(kind),
         Kind::Sha512 => return hash::<sha512::Sha512>(kind),
+        Kind::Sha3_256 => return keccak::stream::<sha3::Sha3_256>(kind),
+        Kind::Sha3_512 => return keccak::stream::<sha3::Sha3_512>(kind),
         _ => {}
     }
     match kind.info().algorithm {

@@ -73,7 +73,10 @@ impl Message {
             _ => (Key::symmetric(algorithm, &random.bytes(algorithm.key_len().unwrap())).unwrap(), 16, 0),
         };
         let (begin, shift) = (random.below(64), random.below(64));
-        let room = info.output.unwrap_or(len);
+        let room = match info.family {
+            Family::Derive => 1 + random.below(600),
+            _ => info.output.unwrap_or(len),
+        };
         Message {
             key,
             nonce: random.bytes(nonce),
@@ -319,11 +322,15 @@ fn an_invalid_request_fails_alone() {
                     match wrong {
                         "output" => {
                             let from = &[1; 48];
-                            request.data = Data::Apart { from, to: &mut scratch[..15] };
+                            // An extendable output has any length but none.
+                            let room = if kind.info().family == Family::Derive { 0 } else { 15 };
+                            request.data = Data::Apart { from, to: &mut scratch[..room] };
                         }
                         // The first says which kind the batch is of.
                         "kind" if bad > 0 => request.kind = other,
-                        "place" if kind.info().output.is_some() => request.data = Data::InPlace(&mut scratch),
+                        "place" if kind.info().family != Family::Cipher => {
+                            request.data = Data::InPlace(&mut scratch)
+                        }
                         "key" if kind.info().algorithm != Algorithm::None => request.key = &key,
                         _ => continue,
                     }

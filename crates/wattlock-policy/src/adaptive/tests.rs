@@ -7,7 +7,7 @@ mod trials;
 use super::inline::{SLOTS, slot, slot_middle};
 use super::*;
 use crate::clocks::ClockCost;
-use crate::machine::Widths;
+use crate::machine::{Costs, Widths};
 use crate::ranking::tests::{server, weather};
 
 #[test]
@@ -137,6 +137,24 @@ fn lanes() -> Machine {
     (lanes.inline, lanes.queued) = (lanes.queued, lanes.inline);
     machine.engines.remove(0);
     machine
+}
+
+/// A kind that is newer than the built-in tables: nothing is known of it, or only what instructions take.
+#[test]
+fn a_kind_that_lanes_were_never_measured_for_is_for_instructions_until_calibration_knows_better() {
+    let none = Machine { costs: Costs::new(), ..lanes() };
+    let single = || vec![(0, 600_000.0, None)];
+    let mut half = none.clone();
+    half.costs.set(EngineId(1), Kind::Sha256, single());
+    for machine in [none, half.clone()] {
+        let mut adaptive = Adaptive::new(machine, &Settings::default());
+        for count in [1, 2, 8, 24] {
+            assert_eq!(together(&mut adaptive, count).0, 1, "{count}");
+        }
+    }
+    half.costs.set(EngineId(2), Kind::Sha256, vec![(0, 640_000.0, None)]);
+    let mut adaptive = Adaptive::new(half, &Settings::default());
+    assert_eq!((together(&mut adaptive, 1).0, together(&mut adaptive, 8)), (1, (2, 8)));
 }
 
 fn together(adaptive: &mut Adaptive, count: u32) -> (u8, u32) {

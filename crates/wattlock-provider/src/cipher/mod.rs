@@ -17,7 +17,7 @@ use std::time::Instant;
 use wattlock::core::{Algorithm as KeyAlgorithm, Data, Key, Kind, Stream};
 
 use crate::error::{Reason, raise};
-use crate::offer::Algorithm;
+use crate::offer::{Algorithm, PROPERTIES};
 use crate::params::{Answers, END, Param, Table, describe};
 use crate::provider::Provider;
 use crate::sys::{
@@ -48,7 +48,14 @@ const fn cipher(
     names: &'static std::ffi::CStr,
     functions: *const OSSL_DISPATCH,
 ) -> Algorithm {
-    Algorithm { group, operation: id::OP_CIPHER, names, functions, description: c"Wattlock" }
+    Algorithm {
+        group,
+        operation: id::OP_CIPHER,
+        names,
+        properties: PROPERTIES,
+        functions,
+        description: c"Wattlock",
+    }
 }
 
 /// What never changes about a cipher.

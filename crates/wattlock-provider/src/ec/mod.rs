@@ -16,7 +16,7 @@ mod sign;
 
 use std::ffi::CStr;
 
-use crate::offer::Algorithm;
+use crate::offer::{Algorithm, PROPERTIES};
 use crate::sys::id;
 
 /// Everything of key type "EC".
@@ -31,5 +31,5 @@ const fn entry(
     names: &'static CStr,
     functions: *const crate::sys::OSSL_DISPATCH,
 ) -> Algorithm {
-    Algorithm { group: "ec", operation, names, functions, description: c"Wattlock" }
+    Algorithm { group: "ec", operation, names, properties: PROPERTIES, functions, description: c"Wattlock" }
 }

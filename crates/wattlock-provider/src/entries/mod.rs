@@ -5,8 +5,10 @@
 //! cannot do is not in its table: OpenSSL sees that and does without.
 
 pub mod asym_cipher;
+pub mod codec;
 pub mod context;
 pub mod exchange;
+pub mod kem;
 pub mod keymgmt;
 pub mod signature;
 

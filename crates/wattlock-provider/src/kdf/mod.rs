@@ -24,7 +24,7 @@ use crate::arg::{self, Exclusive, Fill, Owned, Shared};
 use crate::child::Kdf;
 use crate::entries::dispatch;
 use crate::error::entry;
-use crate::offer::Algorithm;
+use crate::offer::{Algorithm, PROPERTIES};
 use crate::params::Table;
 use crate::provider::Provider;
 use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, id};
@@ -39,7 +39,14 @@ pub static ALGORITHMS: &[Algorithm] = &[
 ];
 
 const fn kdf(names: &'static CStr, functions: *const OSSL_DISPATCH) -> Algorithm {
-    Algorithm { group: "kdf", operation: id::OP_KDF, names, functions, description: c"Wattlock" }
+    Algorithm {
+        group: "kdf",
+        operation: id::OP_KDF,
+        names,
+        properties: PROPERTIES,
+        functions,
+        description: c"Wattlock",
+    }
 }
 
 const _: () =

@@ -16,7 +16,7 @@ mod mirror;
 mod pad;
 mod sign;
 
-use crate::offer::Algorithm;
+use crate::offer::{Algorithm, PROPERTIES};
 use crate::sys::id;
 
 /// Everything RSA. Names are those of OpenSSL's own provider, so that its decoders and encoders find us.
@@ -25,6 +25,7 @@ pub static ALGORITHMS: &[Algorithm] = &[
         group: "rsa",
         operation: id::OP_KEYMGMT,
         names: c"RSA:rsaEncryption:1.2.840.113549.1.1.1",
+        properties: PROPERTIES,
         functions: key::RSA.as_ptr(),
         description: c"Wattlock",
     },
@@ -32,6 +33,7 @@ pub static ALGORITHMS: &[Algorithm] = &[
         group: "rsa",
         operation: id::OP_KEYMGMT,
         names: c"RSA-PSS:RSASSA-PSS:1.2.840.113549.1.1.10",
+        properties: PROPERTIES,
         functions: key::PSS.as_ptr(),
         description: c"Wattlock",
     },
@@ -39,6 +41,7 @@ pub static ALGORITHMS: &[Algorithm] = &[
         group: "rsa",
         operation: id::OP_SIGNATURE,
         names: c"RSA:rsaEncryption:1.2.840.113549.1.1.1",
+        properties: PROPERTIES,
         functions: sign::TABLE.as_ptr(),
         description: c"Wattlock",
     },
@@ -46,6 +49,7 @@ pub static ALGORITHMS: &[Algorithm] = &[
         group: "rsa",
         operation: id::OP_ASYM_CIPHER,
         names: c"RSA:rsaEncryption:1.2.840.113549.1.1.1",
+        properties: PROPERTIES,
         functions: cipher::TABLE.as_ptr(),
         description: c"Wattlock",
     },

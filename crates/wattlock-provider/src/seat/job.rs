@@ -34,14 +34,22 @@ impl Provider {
     /// # Errors
     /// As [`Dispatcher::run`](wattlock::Dispatcher::run); [`Error::Device`] if the wait context was freed meanwhile.
     pub fn perform(&self, kind: Kind, key: &Key, input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
+        let request = Request::new(kind, key, Data::Apart { from: input, to: output });
+        let mut one = [Item::new(request)];
+        self.perform_all(&mut one);
+        one[0].result
+    }
+
+    /// The same for several requests of any kinds that are one operation: a job pauses once for all of them.
+    pub(crate) fn perform_all(&self, items: &mut [Item<'_>]) {
         // SAFETY: public call without arguments.
         let job = unsafe { sys::ASYNC_get_current_job() };
         let seat = self.seat();
-        let request = Request::new(kind, key, Data::Apart { from: input, to: output });
-        if job.is_null() {
-            return seat.lock().inside(request);
+        if !job.is_null() {
+            return seat.perform_in_job(self, job, items, true);
         }
-        seat.perform_in_job(self, job, request, true)
+        let mut state = seat.lock();
+        items.iter_mut().for_each(|item| item.result = state.inside(item.request.reborrow()));
     }
 
     /// Does a request inside the call. If the policy gives it to a device, it pauses the `ASYNC_JOB` that it is in, or may
@@ -57,7 +65,9 @@ impl Provider {
             let job = unsafe { sys::ASYNC_get_current_job() };
             if !job.is_null() {
                 drop(state);
-                return seat.perform_in_job(self, job, request, false);
+                let mut one = [Item::new(request)];
+                seat.perform_in_job(self, job, &mut one, false);
+                return one[0].result;
             }
         }
         state.inside(request)
@@ -119,9 +129,15 @@ pub(super) struct Announced {
 
 impl State {
     /// Has a request wait for others of its kind; a batch that is full is done.
-    fn gather(&mut self, request: OwnedRequest, waiter: &Arc<Waiter>, said: Said, now: Nanos) {
+    fn gather(
+        &mut self,
+        request: OwnedRequest,
+        (waiter, piece): (&Arc<Waiter>, usize),
+        said: Said,
+        now: Nanos,
+    ) {
         let kind = request.kind;
-        self.gathered.push(Gathered { request, waiter: waiter.clone(), since: now });
+        self.gathered.push(Gathered { request, waiter: waiter.clone(), piece, since: now });
         let flight = self.flight(said);
         let State { gather, gathered, tell, .. } = self;
         match gather.arrived(kind, &flight, gathered.iter().map(Gathered::kind), now) {
@@ -167,45 +183,63 @@ impl Seat {
         announced.map_or(of_keys, |one| one.nested == 0) && (self.said().asked || self.pauses_unclaimed)
     }
 
-    /// An operation inside a job. Whether it is one of keys, which may wait for others of its kind.
+    /// Whether a request inside a job is gathered, or offered to a device.
+    fn may_wait_in_job(&self, state: &State, kind: Kind, of_keys: bool, now: Nanos) -> (bool, bool) {
+        let flight = state.flight(self.said());
+        let gathers = of_keys && state.gather.waits(kind, &flight, state.gathered.len(), now);
+        (gathers, state.gather.has_device(kind))
+    }
+
+    /// An operation inside a job, of one request or several. Whether it is one of keys, which may wait for others of their
+    /// kinds.
     fn perform_in_job(
         self: &Arc<Seat>,
         provider: &Provider,
         job: *mut sys::ASYNC_JOB,
-        mut request: Request<'_>,
+        items: &mut [Item<'_>],
         of_keys: bool,
-    ) -> Result<usize, Error> {
-        let kind = request.kind;
-        let broken = Error::Device(Fault::Lost);
+    ) {
+        let broken = Err(Error::Device(Fault::Lost));
         let said = self.said();
         let mut state = self.lock();
         let now = state.now();
-        let may_pause = self.may_pause(job, of_keys);
-        let flight = state.flight(said);
-        let gathers = may_pause && of_keys && state.gather.waits(kind, &flight, state.gathered.len(), now);
-        let asks = may_pause && state.gather.has_device(kind);
+        let waits = |kind| self.may_wait_in_job(&state, kind, of_keys, now);
+        let could = self.may_pause(job, of_keys)
+            && items.iter().any(|item| waits(item.request.kind) != (false, false));
         // SAFETY: called inside a live job.
-        let link = if gathers || asks { unsafe { self.link(job) } } else { None };
+        let link = if could { unsafe { self.link(job) } } else { None };
         let Some((link, notify)) = link else {
-            return state.deep(|state| state.inside(request)).unwrap_or(Err(broken));
+            for item in items {
+                let done = state.deep(|state| state.inside(item.request.reborrow()));
+                item.result = done.unwrap_or(broken);
+            }
+            return;
         };
-        let waiter = Waiter::new(self.clone(), notify, 1);
+        let waiter = Waiter::new(self.clone(), notify, items.len());
         *lock(&link.current) = Some(waiter.clone());
-        if asks && state.send(&request, request.shape().bytes, (&waiter, 0), said) {
-            let flight = state.flight(said);
-            state.gather.submitted(&flight, now);
-        } else if gathers {
-            state.gather(OwnedRequest::copy_of(&request), &waiter, said, now);
-        } else {
-            let result = state.deep(|state| state.dispatcher.run(&mut request)).unwrap_or(Err(broken));
+        let mut waiting = vec![true; items.len()];
+        for (piece, item) in items.iter_mut().enumerate() {
+            let (gathers, asks) = self.may_wait_in_job(&state, item.request.kind, of_keys, now);
+            let bytes = item.request.shape().bytes;
+            if asks && state.send(&item.request, bytes, (&waiter, piece), said) {
+                let flight = state.flight(said);
+                state.gather.submitted(&flight, now);
+            } else if gathers {
+                state.gather(OwnedRequest::copy_of(&item.request), (&waiter, piece), said, now);
+            } else {
+                item.result = state.deep(|state| state.dispatcher.run(&mut item.request)).unwrap_or(broken);
+                waiter.leave_out();
+                waiting[piece] = false;
+            }
+        }
+        if !waiting.contains(&true) {
             *lock(&link.current) = None;
             // SAFETY: inside the job, which has not paused. The link is not used from here on.
             unsafe { forget_untold(link) };
-            return result;
+            return;
         }
         unlock(state);
-        let taken = self.outcomes(provider, &waiter, link);
-        copied(taken.into_iter().next().flatten(), &mut request)
+        hand_out(self.outcomes(provider, &waiter, link), items, &waiting);
     }
 
     /// Requests that are one operation, in a job that may pause: a device gets what the policy gives it at once, the CPU
@@ -244,14 +278,7 @@ impl Seat {
             waiter.leave_out();
         }
         unlock(state);
-        let taken = self.outcomes(provider, &waiter, link);
-        let mut taken = taken.into_iter();
-        for (item, sent) in items.iter_mut().zip(sent) {
-            let outcome = taken.next().flatten();
-            if sent {
-                item.result = copied(outcome, &mut item.request);
-            }
-        }
+        hand_out(self.outcomes(provider, &waiter, link), items, &sent);
         Some(())
     }
 
@@ -346,15 +373,25 @@ impl Seat {
     pub(super) fn give_up(self: &Arc<Seat>, waiter: &Arc<Waiter>) {
         let mut state = self.lock();
         let mut back = state.take_back(waiter);
-        if let Some(at) = state.gathered.iter().position(|one| Arc::ptr_eq(&one.waiter, waiter)) {
-            back.push((0, state.gathered.remove(at).request));
-        }
+        let theirs = state.gathered.extract_if(.., |one| Arc::ptr_eq(&one.waiter, waiter));
+        back.extend(theirs.map(|one| (one.piece, one.request)));
         for (piece, mut request) in back {
             let broken = Error::Device(Fault::Lost);
             let result = state.deep(|state| state.dispatcher.run(&mut request.view())).unwrap_or(Err(broken));
             waiter.finish(piece, result, request);
         }
         unlock(state);
+    }
+}
+
+/// Outcomes, of those items that waited for one.
+fn hand_out(taken: Vec<Option<Outcome>>, items: &mut [Item<'_>], waited: &[bool]) {
+    let mut taken = taken.into_iter();
+    for (item, waited) in items.iter_mut().zip(waited) {
+        let outcome = taken.next().flatten();
+        if *waited {
+            item.result = copied(outcome, &mut item.request);
+        }
     }
 }
 

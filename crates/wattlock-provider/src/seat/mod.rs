@@ -118,6 +118,8 @@ struct Sent {
 struct Gathered {
     request: OwnedRequest,
     waiter: Arc<Waiter>,
+    /// Which of the waiter's requests it is.
+    piece: usize,
     since: Nanos,
 }
 
@@ -179,10 +181,12 @@ impl State {
     }
 
     fn flight(&self, said: Said) -> Flight {
+        // Those of one operation are one connection's, and lie beside each other.
+        let gathered = self.gathered.chunk_by(|one, next| Arc::ptr_eq(&one.waiter, &next.waiter)).count();
         let sent = self.waiting.iter().flatten().map(|one| one.kind);
         let kinds = self.gathered.iter().map(Gathered::kind).chain(sent);
         Flight {
-            in_flight: self.in_flight() as u32,
+            in_flight: (gathered + self.dispatcher.in_flight()) as u32,
             asymmetric: kinds.filter(|kind| kind.is_asymmetric()).count() as u32,
             active: said.active,
             busy: if self.has_sent() { said.busy } else { 0 },
@@ -246,14 +250,14 @@ impl State {
                 one.request.mark = waiters.len() as u64;
                 held_ns += now.saturating_sub(one.since);
                 alike.push(one.request);
-                waiters.push(one.waiter);
+                waiters.push((one.waiter, one.piece));
             }
             held_ns /= alike.len().max(1) as Nanos;
             let State { dispatcher, tell, .. } = self;
             let mut each = |mark: u64, submitted| {
                 let Submitted::Done(done) = submitted else { return };
                 helped |= done.cost.batch > 1;
-                finished(tell, (waiters[mark as usize].clone(), 0), done, me);
+                finished(tell, waiters[mark as usize].clone(), done, me);
             };
             match self.gather.has_device(kind) {
                 true => dispatcher.do_inside(&mut alike, held_ns, &mut each),
@@ -512,23 +516,25 @@ impl Provider {
     /// # Errors
     /// As [`Provider::perform`].
     pub fn generate(&self, kind: Kind, pair: &mut [u8]) -> Result<usize, Error> {
-        let seat = self.seat();
-        let mut state = seat.lock();
-        if let Some(width) = state.gather.lanes_of(kind) {
-            let now = state.now();
-            let mut made = state.key_stock.take(kind, now);
-            if made.is_none() && state.key_stock.is_worth_it(kind, width, now) {
-                made = state.with_room(|state| state.make_stock(kind, width, pair.len())).flatten();
-            }
-            unlock(state);
-            if let Some(done) = made.filter(|one| one.len() == pair.len()) {
-                pair.copy_from_slice(&done);
-                return Ok(pair.len());
-            }
-        } else {
-            drop(state);
+        if self.take_from_stock(kind, pair) {
+            return Ok(pair.len());
         }
         self.perform(kind, Key::none(), &[], pair)
+    }
+
+    /// A key pair made in advance, or together with others now. `false` where that is not worth it: then nothing is written.
+    /// Never pauses.
+    pub(crate) fn take_from_stock(&self, kind: Kind, pair: &mut [u8]) -> bool {
+        let seat = self.seat();
+        let mut state = seat.lock();
+        let Some(width) = state.gather.lanes_of(kind) else { return false };
+        let now = state.now();
+        let mut made = state.key_stock.take(kind, now);
+        if made.is_none() && state.key_stock.is_worth_it(kind, width, now) {
+            made = state.with_room(|state| state.make_stock(kind, width, pair.len())).flatten();
+        }
+        unlock(state);
+        made.filter(|one| one.len() == pair.len()).map(|done| pair.copy_from_slice(&done)).is_some()
     }
 
     /// A cipher for messages in pieces. Always inline; never pauses.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use wattlock::core::{Data, Item, Kind, KindSet, KnownAnswer, Nanos, known_answers};
 use wattlock::policy::{Ask, Choice, EngineId, Policy, Rest, Side, Weather};
+use wattlock::profile::Point;
 use wattlock::{Clock, Profile, Runtime};
 use wattlock_cpu::lanes::dev::{Passes, one_by_one};
 use wattlock_emul::{Emulated, Model, Pace};
@@ -36,10 +37,17 @@ pub(super) fn runtime(kinds: KindSet, to_lanes: bool, clock: Clock, made: &Made)
         lock(&made).push(items.len());
         compute(kind, items);
     });
+    // Of kinds that are newer than the built-in table nothing would wait.
+    let mut profile = Profile::built_in();
+    for kind in kinds.iter().filter(|kind| Profile::built_in().curve("instruction", *kind).is_empty()) {
+        let (engine, kind) = ("instruction".to_owned(), kind.name().to_owned());
+        let point = Point { engine, kind, concurrency: 1, batch: 1, bytes: 0, ns: 1e4, energy_nj: None };
+        profile.points.push(point);
+    }
     Runtime::builder()
         .engines(vec![inline, Arc::new(lanes)])
         .own_policy("together", move |_| Box::new(Together(to_lanes)))
-        .profile(Profile::built_in())
+        .profile(profile)
         .clock(clock)
         .telemetry(false)
         .build()
@@ -321,7 +329,13 @@ unsafe extern "C" fn operate(argument: *mut c_void) -> c_int {
             let together = || {
                 let others = (*work).others.iter_mut().map(|one| one.request.view());
                 let mut items: Vec<Item<'_>> = others.chain([request]).map(Item::new).collect();
-                let good = provider.run_all_or_pause(&mut items);
+                let of_keys = items[0].request.kind.is_asymmetric();
+                let good = if of_keys {
+                    provider.perform_all(&mut items);
+                    items.iter().all(|item| item.result.is_ok())
+                } else {
+                    provider.run_all_or_pause(&mut items)
+                };
                 let failed = Err(Error::Device(wattlock::core::Fault::Lost));
                 (*work).result = items.pop().map(|last| if good { last.result } else { failed });
             };
@@ -375,6 +389,15 @@ impl Job {
     /// So many of the same, together.
     fn start_several(provider: &Provider, kind: Kind, within: Within, count: usize) -> Job {
         let others = (1..count).map(|_| known_answers(kind).swap_remove(0)).collect();
+        Job::start_with(provider, kind, within, others)
+    }
+
+    /// One of each kind, which are one operation.
+    fn start_both(provider: &Provider, [one, other]: [Kind; 2]) -> Job {
+        Job::start_with(provider, other, Within::Handshake, vec![known_answers(one).swap_remove(0)])
+    }
+
+    fn start_with(provider: &Provider, kind: Kind, within: Within, others: Vec<KnownAnswer>) -> Job {
         let answer = known_answers(kind).swap_remove(0);
         let (job, told, result) = (null_mut(), AtomicU32::new(0), None);
         // SAFETY: the counter lives as long as the wait context.
@@ -417,8 +440,11 @@ impl Job {
         // SAFETY: ours; the job is over.
         let Work { answer, others, result, .. } = unsafe { &*self.0 };
         let checker = wattlock::own_engines().swap_remove(0);
+        let last = result.unwrap();
         for one in others.iter().chain([answer]) {
-            one.expected.verdict(&one.request, &result.unwrap(), &*checker).unwrap();
+            // All went well, so an output is as long as its kind's.
+            let own = last.map(|len| one.request.kind.info().output.unwrap_or(len));
+            one.expected.verdict(&one.request, &own, &*checker).unwrap();
         }
     }
 }
@@ -540,6 +566,94 @@ fn an_idle_loop_releases_the_cheapest_kind_and_leaves_the_others() {
     assert_eq!(idle_until_one_goes(&table), 0, "in flight");
     assert!(dear.iter().chain([&joining]).all(|job| job.told() == 1));
     dear.into_iter().chain([joining]).for_each(Job::ends);
+}
+
+/// The hybrid of TLS: its two halves are of two kinds, and each goes with its own batch.
+const HALVES: [Kind; 2] = [Kind::MlKem768Encapsulate, CHEAP];
+
+fn polled_halves(poll: &str, active: u32, made: &Made) -> (Loaded, FunctionTable) {
+    let loaded = Loaded::with(runtime(KindSet::of(&HALVES), true, Clock::given(|| 1), made));
+    let mut current = loaded.provider().current();
+    current.settings.set("poll", poll).unwrap();
+    loaded.provider().change_to(current);
+    let table = table::make(loaded.provider());
+    // SAFETY: the table's own provider.
+    unsafe {
+        (table.claim)(table.provider, 1);
+        (table.set_active)(table.provider, active);
+    }
+    (loaded, table)
+}
+
+#[test]
+fn an_operation_of_two_kinds_pauses_its_job_once_and_is_told_when_both_are_done() {
+    let (loaded, table) = polled_halves("adaptive", 100, &Made::default());
+    let start = || Job::start_both(loaded.provider(), HALVES);
+    let (first, second) = (start(), start());
+    assert!([&first, &second].iter().all(|job| job.waits() && job.told() == 0));
+    assert_eq!(idle_until_one_goes(&table), 2, "the other half of each is in flight");
+    assert_eq!([&first, &second].map(Job::told), [0, 0]);
+    // One more joins what is left.
+    let third = start();
+    while idle_until_one_goes(&table) > 0 {}
+    assert_eq!([&first, &second, &third].map(Job::told), [1, 1, 1]);
+    [first, second, third].into_iter().for_each(Job::ends);
+}
+
+#[test]
+fn of_an_operation_of_two_kinds_what_nothing_batches_is_done_at_once() {
+    let (loaded, table) = polled();
+    let jobs = [HALVES, [HALVES[1], HALVES[0]]].map(|kinds| Job::start_both(loaded.provider(), kinds));
+    assert!(jobs.iter().all(Job::waits));
+    assert_eq!(loaded.provider().seat().in_flight(), 2, "one half of each");
+    assert_eq!(idle_until_one_goes(&table), 0);
+    jobs.into_iter().for_each(Job::ends);
+    let neither = Job::start_both(loaded.provider(), [HALVES[0], Kind::P256Derive]);
+    assert!(!neither.waits(), "lanes do neither");
+    neither.ends();
+}
+
+#[test]
+fn the_job_that_fills_the_batches_of_both_kinds_runs_them_and_does_not_pause() {
+    let made = Made::default();
+    let (loaded, _table) = polled_halves("adaptive", 100, &made);
+    let mut jobs: Vec<Job> = (0..8).map(|_| Job::start_both(loaded.provider(), HALVES)).collect();
+    assert!(!jobs[7].waits() && jobs[7].told() == 0);
+    assert!(jobs[..7].iter().all(|job| job.waits() && job.told() == 1));
+    jobs.drain(..).for_each(Job::ends);
+    let made = lock(&made);
+    // The known answers of each kind fill a pass, too.
+    assert!(made.len() >= 2 && made.iter().all(|shared| *shared == 8), "{made:?}");
+}
+
+#[test]
+fn a_connection_that_waits_with_two_requests_counts_once() {
+    let (loaded, table) = polled_halves("heuristic", 3, &Made::default());
+    let turn = || {
+        let mut told = table::Turn::default();
+        // SAFETY: the table's own provider, and room for the answer.
+        unsafe { (table.turn)(table.provider, 0, 1, &raw mut told) };
+        told.went
+    };
+    let mut jobs = vec![];
+    for expected in [0, 0, 1] {
+        jobs.push(Job::start_both(loaded.provider(), HALVES));
+        assert_eq!(turn(), expected, "all of three wait");
+    }
+    jobs.into_iter().for_each(Job::ends);
+}
+
+#[test]
+fn a_wait_context_that_goes_takes_both_halves_along() {
+    let (loaded, table) = polled_halves("adaptive", 100, &Made::default());
+    let start = || Job::start_both(loaded.provider(), HALVES);
+    let (gone, hurried) = (start(), start());
+    drop(gone);
+    assert_eq!(loaded.provider().seat().in_flight(), 2);
+    // SAFETY: the table's own provider; the argument is a live job's.
+    let done = unsafe { (table.hurry_for)(table.provider, (&raw const (*hurried.0).told).cast::<c_void>()) };
+    assert_eq!((done, hurried.told(), loaded.provider().seat().in_flight()), (1, 0, 0));
+    hurried.ends();
 }
 
 #[test]

@@ -17,6 +17,7 @@ macro_rules! opaque {
 
 opaque!(
     OSSL_CORE_HANDLE,
+    OSSL_CORE_BIO,
     OSSL_LIB_CTX,
     OSSL_PROVIDER,
     EVP_PKEY,
@@ -73,6 +74,9 @@ pub const UNMODIFIED: usize = usize::MAX;
 pub type OSSL_CALLBACK = Option<unsafe extern "C" fn(*const OSSL_PARAM, *mut c_void) -> c_int>;
 pub type ASYNC_callback = Option<unsafe extern "C" fn(*mut c_void) -> c_int>;
 pub type ThreadStop = Option<unsafe extern "C" fn(*mut c_void)>;
+/// `OSSL_FUNC_BIO_read_ex` and `OSSL_FUNC_BIO_write_ex`, which differ in what they do to the bytes.
+pub type BioReadEx = unsafe extern "C" fn(*mut OSSL_CORE_BIO, *mut c_void, usize, *mut usize) -> c_int;
+pub type BioWriteEx = unsafe extern "C" fn(*mut OSSL_CORE_BIO, *const c_void, usize, *mut usize) -> c_int;
 pub type WaitCleanup = Option<unsafe extern "C" fn(*mut ASYNC_WAIT_CTX, *const c_void, c_int, *mut c_void)>;
 
 /// `ERR_LIB_PROV`: reasons of `openssl/proverr.h`.
@@ -351,6 +355,7 @@ unsafe extern "C" {
         strength: c_uint,
     ) -> c_int;
 
+    pub fn EVP_EncodeBlock(out: *mut c_uchar, input: *const c_uchar, len: c_int) -> c_int;
     pub fn OSSL_PARAM_free(params: *mut OSSL_PARAM);
     pub fn OSSL_PARAM_dup(params: *const OSSL_PARAM) -> *mut OSSL_PARAM;
     pub fn OPENSSL_version_major() -> c_uint;

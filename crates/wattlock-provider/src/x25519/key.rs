@@ -48,8 +48,19 @@ impl Parts {
         self.key.get_or_init(make).as_ref()
     }
 
-    fn with_public(public: [u8; LEN]) -> Parts {
+    /// The private half.
+    pub(crate) fn private(&self) -> Option<&[u8; LEN]> {
+        self.private.as_deref()
+    }
+
+    pub(crate) fn with_public(public: [u8; LEN]) -> Parts {
         Parts { public: Some(public), ..Parts::default() }
+    }
+
+    /// Both halves of a private one, with a child's help.
+    pub(crate) fn of_private(provider: &Provider, private: &[u8]) -> Option<Parts> {
+        let list = List::new().octets(c"priv", private);
+        Parts::of_child(&Pkey::from_data(&provider.child, NAME, id::SELECT_KEYPAIR, list.params())?)
     }
 
     fn selected(&self, selection: c_int) -> Parts {
@@ -114,16 +125,21 @@ impl Parts {
         (whole.0 == Some(LEN)).then(|| Parts { public: Some(public), private, paired, key: OnceLock::new() })
     }
 
-    fn generate(provider: &Provider) -> Result<Parts, Error> {
+    pub(crate) fn generate(provider: &Provider) -> Result<Parts, Error> {
         let mut pair = Zeroizing::new([0; 2 * LEN]);
         provider.generate(Kind::X25519Generate, &mut *pair)?;
+        Ok(Parts::of_pair(&pair))
+    }
+
+    /// What engines generated.
+    pub(crate) fn of_pair(pair: &[u8; 2 * LEN]) -> Parts {
         let (mut public, mut private) = ([0; LEN], Secret::default());
         private.copy_from_slice(&pair[..LEN]);
         public.copy_from_slice(&pair[LEN..]);
         // As RFC 7748 section 5 decodes it: what others see of the key is what OpenSSL's own would show.
         private[0] &= 248;
         private[LEN - 1] = private[LEN - 1] & 127 | 64;
-        Ok(Parts { public: Some(public), private: Some(private), paired: true, key: OnceLock::new() })
+        Parts { public: Some(public), private: Some(private), paired: true, key: OnceLock::new() }
     }
 }
 

@@ -5,15 +5,15 @@
 //! Nothing that may pause is called under a lock.
 
 mod agree;
-mod key;
+pub(crate) mod key;
 
 use std::ffi::CStr;
 
-use crate::offer::Algorithm;
+use crate::offer::{Algorithm, PROPERTIES};
 use crate::sys::id;
 
 /// Bytes of a public key, of a private key and of a secret.
-const LEN: usize = 32;
+pub(crate) const LEN: usize = 32;
 const NAMES: &CStr = c"X25519:1.3.101.110";
 
 /// Everything of key type "X25519".
@@ -21,5 +21,12 @@ pub static ALGORITHMS: &[Algorithm] =
     &[entry(id::OP_KEYMGMT, key::FUNCTIONS.as_ptr()), entry(id::OP_KEYEXCH, agree::FUNCTIONS.as_ptr())];
 
 const fn entry(operation: std::ffi::c_int, functions: *const crate::sys::OSSL_DISPATCH) -> Algorithm {
-    Algorithm { group: "x25519", operation, names: NAMES, functions, description: c"Wattlock" }
+    Algorithm {
+        group: "x25519",
+        operation,
+        names: NAMES,
+        properties: PROPERTIES,
+        functions,
+        description: c"Wattlock",
+    }
 }

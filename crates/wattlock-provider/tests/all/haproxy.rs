@@ -176,3 +176,36 @@ fn eventfds_fit_into_a_table_that_was_made_large_enough() {
     all_good(second, 11);
     assert_eq!(proxy.0.try_wait().unwrap(), None);
 }
+
+/// A `bind` line names the group, and so do curl's own option and, for a program that has none, `openssl.cnf`.
+#[test]
+fn the_hybrid_is_agreed_on_where_a_bind_line_names_it() {
+    let (host, only) = (host("always"), port());
+    let bind = format!("bind 127.0.0.1:{only} ssl crt rsa.pem curves X25519MLKEM768");
+    let (proxy, _server, usual) = proxy(&host, 60, &format!("maxconn 40\n {bind}"));
+    let config = String::from_utf8(host.read("with.cnf")).unwrap();
+    let (first, rest) = config.split_once('\n').unwrap();
+    assert!(first.starts_with("openssl_conf"), "{first}");
+    let (section, rest) = rest.split_once('\n').unwrap();
+    let groups = "[tls]\nsystem_default = groups\n[groups]\nGroups = X25519MLKEM768:X25519\n";
+    let text = format!("{first}\n{section}\nssl_conf = tls\n{rest}\n{groups}");
+    host.write("groups.cnf", text.as_bytes());
+    let asks = |config: &str, options: &str, port: u16| {
+        let mut curl = host.command(true, "curl");
+        curl.env("OPENSSL_CONF", host.path(config)).args(["-sS", "--max-time", "20", "--cacert", "rsa.crt"]);
+        curl.args(options.split_whitespace()).arg(format!("https://localhost:{port}/"));
+        let output = curl.output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (config, options, port, good) in [
+        ("with.cnf", "--curves X25519MLKEM768", only, true),
+        ("groups.cnf", "", only, true),
+        ("groups.cnf", "", usual, true),
+        ("with.cnf", "--curves X25519", usual, true),
+        ("with.cnf", "--curves X25519", only, false),
+    ] {
+        let (done, said) = asks(config, options, port);
+        assert_eq!(done, good, "{config} {options}: {said}");
+    }
+    assert!(has_paused(&proxy));
+}

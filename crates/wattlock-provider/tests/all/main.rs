@@ -12,6 +12,7 @@ mod haproxy;
 mod held;
 mod host;
 mod kdf;
+mod mlkem;
 mod plain;
 mod rsa;
 mod skey;

@@ -185,3 +185,85 @@ fn curl_and_s_client_with_the_provider_ask_rustls() {
         }
     }
 }
+
+/// Handshakes with the group of today, whatever OpenSSL this is: rustls asks the provider.
+fn rustls_asks(host: &Host, port: u16, count: usize) {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(host.read("p256.crt.der"))).unwrap();
+    for at in 0..count {
+        // Every other one begins with a share of another group, and is asked for one more.
+        let first = if at % 2 == 0 { NamedGroup::X25519MLKEM768 } else { NamedGroup::X25519 };
+        let mut crypto = preferring(first);
+        crypto.kx_groups.truncate(1);
+        if at % 2 == 1 {
+            crypto.kx_groups.push(cryptography::kx_group::X25519MLKEM768);
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(crypto))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(roots.clone())
+            .with_no_client_auth();
+        assert_eq!(ask(host, "p256", port, config).2, NamedGroup::X25519MLKEM768, "{at}");
+    }
+}
+
+/// rustls, and Go's `crypto/tls` if there is a Go, each so many times: with every OpenSSL, by the provider alone.
+fn agree_on_the_hybrid(count: usize) {
+    let host = host();
+    let at = port();
+    let more = "-HTTP -cert p256.crt -key p256.key -groups X25519MLKEM768";
+    let _server = s_server(&host, true, at, more);
+    rustls_asks(&host, at, count);
+    let s_client = |port: u16, groups: &str| {
+        let mut command = host.command(true, "timeout");
+        let line = format!("60 openssl s_client -quiet -groups {groups} -connect 127.0.0.1:{port}");
+        command.args(line.split_whitespace()).stdin(std::fs::File::open(host.path("question")).unwrap());
+        let output = command.output().unwrap();
+        assert!(text(&output).contains("whole"), "{line}: {}", text(&output));
+    };
+    host.write("question", b"GET /page HTTP/1.0\r\n\r\n");
+    let asked = (count / 20).max(1);
+    let (own, served) = serve(&host, "p256", NamedGroup::X25519MLKEM768, asked);
+    (0..asked).for_each(|_| s_client(own, "X25519MLKEM768"));
+    served.join().unwrap();
+    let Ok(built) = Command::new("go")
+        .args(["build", "-o"])
+        .arg(host.path("hybrid"))
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign/hybrid.go"))
+        .env("GOTOOLCHAIN", "local")
+        .status()
+    else {
+        eprintln!("skipped in part: no Go here");
+        return;
+    };
+    assert!(built.success(), "hybrid.go was not compiled");
+    let program = host.path("hybrid");
+    let go = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(arguments).current_dir(host.path(""));
+        command
+    };
+    let output = go(&["client", &format!("127.0.0.1:{at}"), &count.to_string()]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let mut serving =
+        go(&["server", "p256.crt", "p256.key", &asked.to_string()]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(serving.stdout.as_mut().unwrap()), &mut line)
+        .unwrap();
+    let theirs = line.trim().parse().unwrap();
+    // Also after a share of another group.
+    (0..asked).for_each(|at| s_client(theirs, ["X25519MLKEM768", "P-256:X25519MLKEM768"][at % 2]));
+    assert!(serving.wait().unwrap().success());
+}
+
+#[test]
+fn rustls_and_go_agree_with_the_provider_on_the_hybrid_group() {
+    agree_on_the_hybrid(60);
+}
+
+/// The whole of it: `make soak`.
+#[test]
+#[ignore = "takes minutes"]
+fn they_do_so_ten_thousand_times() {
+    agree_on_the_hybrid(5_000);
+}

@@ -16,7 +16,7 @@ use crate::text::typed;
 const INSTALL: &str = include_str!("install.sh");
 
 /// What every command about nginx may be told.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct Places {
     /// The nginx program; without it, what PATH and the usual folders have
     #[arg(long, value_name = "PATH")]

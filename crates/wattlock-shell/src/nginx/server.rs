@@ -16,6 +16,12 @@ use super::place::{Nginx, Parts, plain};
 use crate::process::{children, cpu_of, ending_with_us};
 use crate::text::typed;
 
+/// The hybrid of ML-KEM-768 and X25519 for TLS 1.3 (draft-ietf-tls-ecdhe-mlkem).
+pub const HYBRID: &str = "X25519MLKEM768";
+
+/// nginx's line that offers it before other groups.
+pub const HYBRID_FIRST: &str = "ssl_ecdh_curve X25519MLKEM768:X25519:prime256v1:secp384r1;";
+
 /// Time that a start or a stop may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -142,7 +148,8 @@ pub struct Plan<'a> {
     pub core: Option<usize>,
     /// Whether to offer HTTP/2 where this nginx can.
     pub http2: bool,
-    /// Further directives for all of its servers.
+    /// Further directives for all of its servers. Without an `ssl_ecdh_curve` among them the groups are X25519, P-256 and
+    /// P-384.
     pub more: String,
 }
 
@@ -345,7 +352,9 @@ fn configuration(plan: &Plan<'_>, at: &str, addresses: &[SocketAddr]) -> Result<
     // Mime types do not matter to what is measured; these let a browser show a page.
     put("sendfile on; tcp_nopush on; keepalive_requests 1000000000; keepalive_timeout 75s;");
     put("ssl_protocols TLSv1.2 TLSv1.3; ssl_session_cache off; ssl_session_tickets on;");
-    put("ssl_ecdh_curve X25519:prime256v1:secp384r1;");
+    if !plan.more.contains("ssl_ecdh_curve") {
+        put("ssl_ecdh_curve X25519:prime256v1:secp384r1;");
+    }
     if modular {
         put("wattlock on;");
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use super::place::{Nginx, Parts, Places};
-use super::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
+use super::server::{Certificate, HYBRID_FIRST, KeyType, Listener, OpenSsl, Plan, Server};
 use crate::setup::Choice;
 use crate::text;
 
@@ -45,6 +45,9 @@ pub struct Command {
     /// Kind of key of a certificate that is made
     #[arg(long, value_enum, default_value = "rsa2048", conflicts_with = "cert")]
     key_type: KeyType,
+    /// Offer X25519MLKEM768 before the other groups; curl and browsers that have it use it
+    #[arg(long, conflicts_with = "compare")]
+    hybrid: bool,
     /// Worker processes; by default as many as there are cores, in a comparison one
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     workers: Option<u32>,
@@ -118,7 +121,7 @@ impl Command {
             workers: self.workers(),
             core,
             http2: !self.compare,
-            more: String::new(),
+            more: if self.hybrid { HYBRID_FIRST.to_owned() } else { String::new() },
         })
     }
 

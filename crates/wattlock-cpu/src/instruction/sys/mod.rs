@@ -11,9 +11,11 @@ pub(super) mod cipher;
 pub(super) mod ec;
 pub(crate) mod hash;
 pub(super) mod isal;
+pub(super) mod ml_kem;
 mod raw;
 mod result;
 pub(super) mod rsa;
+pub(super) mod sha3;
 pub(super) mod x25519;
 
 /// AWS-LC's version, as it calls itself.

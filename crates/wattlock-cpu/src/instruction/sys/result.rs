@@ -61,6 +61,9 @@ freed_by! {
     EC_POINT: EC_POINT_free;
     EVP_AEAD_CTX: EVP_AEAD_CTX_free;
     EVP_CIPHER_CTX: EVP_CIPHER_CTX_free;
+    EVP_MD_CTX: EVP_MD_CTX_free;
+    EVP_PKEY: EVP_PKEY_free;
+    EVP_PKEY_CTX: EVP_PKEY_CTX_free;
     RSA: RSA_free;
 }
 

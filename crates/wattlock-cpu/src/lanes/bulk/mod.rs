@@ -14,6 +14,8 @@ mod entries;
 mod hash;
 #[allow(unsafe_code)]
 mod rounds;
+#[allow(unsafe_code)]
+mod sponge;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +25,7 @@ use crate::detect::Cpu;
 use crate::instruction::aes::chains;
 use crate::instruction::sys::hash::{Hash as Library, Sha1, Sha256, Sha384, Sha512};
 use crate::instruction::{self, expand};
+use crate::lanes::vector::shorts;
 use entries::{Isa, OfSha1, OfSha256, OfSha512};
 use hash::{Hash, Kernels};
 
@@ -67,7 +70,7 @@ impl Bulk {
 
     /// What it does.
     pub fn kinds(&self) -> KindSet {
-        KINDS.into_iter().filter(|kind| self.extent(*kind).is_some()).collect()
+        KINDS.into_iter().chain(sponge::KINDS).filter(|kind| self.extent(*kind).is_some()).collect()
     }
 
     /// Lanes of a kind, if it does that kind.
@@ -82,7 +85,10 @@ impl Bulk {
         let sha256 = hash(OfSha256::best(&self.cpu).map(|one| one.0));
         let sha512 = hash(OfSha512::best(&self.cpu).map(|one| one.0));
         let cbc = chains::Isa::best(&self.cpu).map_or("none", |isa| isa.name());
-        format!("SHA-1 by {sha1}, SHA-256 by {sha256}, SHA-384 and SHA-512 by {sha512}, AES-CBC by {cbc}")
+        let sha3 = shorts::Isa::best(&self.cpu).map_or("none", shorts::Isa::name);
+        format!(
+            "SHA-1 by {sha1}, SHA-256 by {sha256}, SHA-384 and SHA-512 by {sha512}, SHA-3 by {sha3}, AES-CBC by {cbc}"
+        )
     }
 
     fn extent(&self, kind: Kind) -> Option<Extent> {
@@ -91,6 +97,9 @@ impl Bulk {
             Kind::Sha256 | Kind::HmacSha256 => OfSha256::best(&self.cpu).map(extent),
             Kind::Sha384 | Kind::HmacSha384 | Kind::Sha512 | Kind::HmacSha512 => {
                 OfSha512::best(&self.cpu).map(extent)
+            }
+            _ if sponge::KINDS.contains(&kind) => {
+                shorts::Isa::best(&self.cpu).map(|_| Extent { width: sponge::LANES, least: 2 })
             }
             _ if KINDS.contains(&kind) => {
                 chains::Isa::best(&self.cpu).map(|isa| Extent { width: isa.lanes(), least: 2 })
@@ -102,6 +111,13 @@ impl Bulk {
     /// Does requests of a kind of [`Bulk::kinds`], any number of them.
     pub fn run(&self, kind: Kind, items: &mut [Item<'_>]) {
         let least = self.extent(kind).map_or(usize::MAX, |extent| extent.least);
+        if let Some(isa) = shorts::Isa::best(&self.cpu)
+            && sponge::KINDS.contains(&kind)
+            && items.len() >= least
+        {
+            sponge::run_all(isa, kind, items);
+            return;
+        }
         let bytes = || items.iter().map(|item| item.request.data.len()).fold(0, usize::saturating_add);
         if items.len() < least
             || (bytes() <= SHORT && (items.len() < 8 || kind.info().family == Family::Cipher))

@@ -4,10 +4,13 @@
 use std::panic::catch_unwind;
 
 use wattlock_core::dev::Random;
+use wattlock_core::{Data, Engine, Item, Key, Kind, Request};
 
+use super::sponge;
 use crate::lanes::vector::model::Model;
 use crate::lanes::vector::{LANES, Vector};
 use crate::lanes::{sha1, sha2};
+use crate::software::Software;
 use crate::software::hash::Core;
 use crate::software::{sha1::Sha1, sha256::Sha256, sha512::Sha512};
 
@@ -85,5 +88,30 @@ fn eight_blocks_of_sha_512_reveal_nothing_and_are_right() {
     for lane in 0..LANES {
         let found: Vec<u8> = state.iter().flat_map(|word| word[lane].to_be_bytes()).collect();
         assert_eq!(found, one::<Sha512>(&bytes(&block, lane, None)));
+    }
+}
+
+/// A request of a hash.
+fn ask<'a>(kind: Kind, from: &'a [u8], to: &'a mut [u8]) -> Item<'a> {
+    Item::new(Request::new(kind, Key::none(), Data::Apart { from, to }))
+}
+
+#[test]
+fn sponges_reveal_nothing_but_their_output_and_are_right() {
+    let random = Random::new(0x5a3);
+    for kind in sponge::KINDS {
+        let room = kind.info().output.unwrap_or(300);
+        let texts: Vec<Vec<u8>> = (0..11).map(|at| random.bytes(at * 61)).collect();
+        let mut rooms = vec![vec![0; room]; texts.len()];
+        let mut items: Vec<Item<'_>> =
+            texts.iter().zip(&mut rooms).map(|(from, to)| ask(kind, from, to)).collect();
+        sponge::run::<Model>(&sponge::Sponge::of(kind).unwrap(), &mut items);
+        assert!(items.iter().all(|item| item.result == Ok(room)));
+        drop(items);
+        for (text, found) in texts.iter().zip(&rooms) {
+            let mut right = vec![0; room];
+            Software::new().execute(&mut ask(kind, text, &mut right).request).unwrap();
+            assert_eq!(*found, right, "{} of {}", kind.name(), text.len());
+        }
     }
 }

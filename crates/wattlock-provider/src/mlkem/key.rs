@@ -1,0 +1,430 @@
+//! Management of keys of both types.
+
+use std::ffi::c_int;
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+use subtle::ConstantTimeEq;
+use wattlock::core::{Data, Error, Item, Key, Kind, ML_KEM_768_PUBLIC, Material, Request};
+use wattlock_cpu::kem::is_reduced;
+use zeroize::Zeroizing;
+
+use super::{BITS, CIPHERTEXT, Form, Hybrid, PRIVATE, PUBLIC, Plain, SECURITY_BITS, SEED};
+use crate::arg::Callback;
+use crate::entries::keymgmt::{self, KeyType};
+use crate::error::{Reason, raise};
+use crate::params::{Answers, END, List, Param, Params, Table, describe};
+use crate::provider::Provider;
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS, PARAM_UTF8, id};
+use crate::x25519::LEN as X25519_LEN;
+use crate::x25519::key::Parts as X25519;
+
+type Seed = Zeroizing<[u8; SEED]>;
+
+/// A key of which at least the public half is there.
+#[derive(Clone)]
+pub struct Parts {
+    /// As it is encoded: ML-KEM's half, then X25519's.
+    public: Vec<u8>,
+    /// ML-KEM's decapsulation key.
+    private: Option<Key>,
+    /// What both halves of ML-KEM were made of, where that is known.
+    seed: Option<Seed>,
+    x25519: Option<std::sync::Arc<X25519>>,
+}
+
+impl Parts {
+    /// As it is encoded.
+    pub fn public(&self) -> &[u8] {
+        &self.public
+    }
+
+    /// ML-KEM's decapsulation key.
+    pub fn private(&self) -> Option<&Key> {
+        self.private.as_ref()
+    }
+
+    /// X25519's half, of the hybrid.
+    pub fn x25519(&self) -> Option<&X25519> {
+        self.x25519.as_deref()
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> Option<&[u8; SEED]> {
+        self.seed.as_deref()
+    }
+
+    /// The private half as it is encoded: ML-KEM's, then X25519's.
+    pub fn private_bytes(&self) -> Option<Zeroizing<Vec<u8>>> {
+        let Material::MlKem(bytes) = self.private.as_ref()?.material() else { return None };
+        let mut all = Zeroizing::new(Vec::with_capacity(PRIVATE + X25519_LEN));
+        all.extend_from_slice(bytes);
+        if let Some(x25519) = &self.x25519 {
+            all.extend_from_slice(x25519.private()?);
+        }
+        Some(all)
+    }
+
+    /// Whether that is its private half.
+    pub fn is_private(&self, bytes: &[u8]) -> bool {
+        self.private_bytes().is_some_and(|own| own.as_slice().ct_eq(bytes).into())
+    }
+
+    /// Of an encoded public half, if it has the right length and is reduced (FIPS 203 section 7.2).
+    pub fn of_public<F: Form>(bytes: &[u8]) -> Option<Parts> {
+        if bytes.len() != PUBLIC + F::MORE {
+            raise(Reason::InvalidKeyLength);
+            return None;
+        }
+        if !is_reduced(&bytes[..PUBLIC]) {
+            raise(Reason::InvalidKey);
+            return None;
+        }
+        let x25519 = bytes[PUBLIC..].try_into().ok().map(|half| X25519::with_public(half).into());
+        Some(Parts { public: bytes.to_vec(), private: None, seed: None, x25519 })
+    }
+
+    /// Of an encoded private half, which has the public one in it, if it is in order (FIPS 203 section 7.3). OpenSSL's own
+    /// refuses secret vectors that are not reduced, too.
+    pub fn of_private<F: Form>(provider: &Provider, bytes: &[u8]) -> Option<Parts> {
+        if bytes.len() != PRIVATE + F::MORE {
+            raise(Reason::InvalidKeyLength);
+            return None;
+        }
+        let (own, half) = bytes.split_at(PRIVATE);
+        let x25519 = match F::HYBRID {
+            true => Some(X25519::of_private(provider, half)?),
+            false => None,
+        };
+        let mut hash = [0; 32];
+        let public = &own[ML_KEM_768_PUBLIC];
+        let data = Data::Apart { from: public, to: &mut hash };
+        let hashed = provider.run(&mut Request::new(Kind::Sha3_256, Key::none(), data));
+        let is_own = own[ML_KEM_768_PUBLIC.end..].starts_with(&hash);
+        if hashed.is_err() || !is_own || !is_reduced(public) || !is_reduced(own) {
+            raise(Reason::InvalidKey);
+            return None;
+        }
+        Parts::whole(own, None, x25519).ok()
+    }
+
+    /// Of a seed.
+    pub fn of_seed(provider: &Provider, seed: &[u8; SEED]) -> Result<Parts, Error> {
+        // Not on the stack, here and below: that of a job is small.
+        let mut own = Zeroizing::new(vec![0; PRIVATE]);
+        let data = Data::Apart { from: &[], to: &mut own };
+        let mut one =
+            [Item::new(Request { nonce: seed, ..Request::new(Kind::MlKem768Generate, Key::none(), data) })];
+        provider.perform_all(&mut one);
+        one[0].result?;
+        Parts::whole(&own, Some(Zeroizing::new(*seed)), None)
+    }
+
+    /// Fresh. A pair of X25519 is one that was made in advance, or is made together with ML-KEM's.
+    fn generate<F: Form>(provider: &Provider) -> Result<Parts, Error> {
+        let mut seed = Seed::new([0; SEED]);
+        if !provider.child.random(&mut *seed) {
+            return Err(Error::Unsupported);
+        }
+        if !F::HYBRID {
+            return Parts::of_seed(provider, &seed);
+        }
+        let (mut own, mut pair) = (Zeroizing::new(vec![0; PRIVATE]), Zeroizing::new([0; 2 * X25519_LEN]));
+        let is_there = provider.take_from_stock(Kind::X25519Generate, &mut *pair);
+        let request = |kind, to| Request::new(kind, Key::none(), Data::Apart { from: &[], to });
+        let mut items =
+            vec![Item::new(Request { nonce: &*seed, ..request(Kind::MlKem768Generate, &mut own) })];
+        if !is_there {
+            items.push(Item::new(request(Kind::X25519Generate, &mut *pair)));
+        }
+        provider.perform_all(&mut items);
+        items.iter().try_for_each(|item| item.result.map(drop))?;
+        drop(items);
+        Parts::whole(&own, None, Some(X25519::of_pair(&pair)))
+    }
+
+    fn whole(own: &[u8], seed: Option<Seed>, x25519: Option<X25519>) -> Result<Parts, Error> {
+        let mut public = own[ML_KEM_768_PUBLIC].to_vec();
+        public.extend(x25519.as_ref().and_then(X25519::public).into_iter().flatten());
+        Ok(Parts { public, private: Some(Key::ml_kem_768(own)?), seed, x25519: x25519.map(Into::into) })
+    }
+
+    /// What a list says; a private half that comes with others must belong to them.
+    fn of_list<F: Form>(provider: &Provider, params: Params<'_>, private: bool) -> Option<Parts> {
+        let given = |key| params.get(key).map(|one| one.octets().ok_or(()));
+        let own = |key| given(key).filter(|_| private);
+        let seed = own(c"seed").filter(|_| !F::HYBRID).transpose().ok()?;
+        let (private, public) = (own(c"priv").transpose().ok()?, given(c"pub").transpose().ok()?);
+        let parts = match (seed, private, public) {
+            (Some(seed), _, _) => Parts::of_given_seed(provider, seed)?,
+            (None, Some(private), _) => Parts::of_private::<F>(provider, private)?,
+            (None, None, Some(public)) => return Parts::of_public::<F>(public),
+            (None, None, None) => {
+                raise(Reason::MissingKey);
+                return None;
+            }
+        };
+        let same = private.is_none_or(|private| parts.is_private(private));
+        if !same || public.is_some_and(|public| public != parts.public) {
+            raise(Reason::InvalidKey);
+            return None;
+        }
+        Some(parts)
+    }
+
+    /// The same of bytes of any number.
+    pub fn of_given_seed(provider: &Provider, seed: &[u8]) -> Option<Parts> {
+        let Ok(seed) = seed.try_into() else {
+            raise(Reason::InvalidSeedLength);
+            return None;
+        };
+        Parts::of_seed(provider, seed).inspect_err(|_| raise(Reason::FailedToGenerateKey)).ok()
+    }
+}
+
+/// What OpenSSL knows as a key of ours. It is empty until something is taken in, once.
+pub struct Held<F> {
+    provider: &'static Provider,
+    parts: OnceLock<Parts>,
+    form: PhantomData<F>,
+}
+
+impl<F: Form> Held<F> {
+    /// The key, if it is not empty.
+    pub fn parts(&self) -> Option<&Parts> {
+        self.parts.get()
+    }
+
+    /// One with something in it.
+    pub fn with(provider: &'static Provider, parts: Option<Parts>) -> Held<F> {
+        Held { provider, parts: parts.map(OnceLock::from).unwrap_or_default(), form: PhantomData }
+    }
+
+    /// Fills it; an error if it is not empty.
+    fn fill(&self, parts: Parts) -> bool {
+        let filled = self.parts.set(parts).is_ok();
+        if !filled {
+            raise(Reason::OperationNotSupportedForThisKeytype);
+        }
+        filled
+    }
+
+    fn answer_one(&self, mut one: crate::params::Answer<'_>) -> bool {
+        let parts = self.parts();
+        match one.key().to_bytes() {
+            b"bits" => one.set_int(BITS),
+            b"security-bits" => one.set_int(SECURITY_BITS),
+            b"max-size" => one.set_int((CIPHERTEXT + F::MORE) as c_int),
+            b"pub" if F::HYBRID => true,
+            b"pub" | b"encoded-pub-key" => parts.is_none_or(|parts| one.set_octet_string(parts.public())),
+            b"priv" => {
+                let bytes = parts.and_then(Parts::private_bytes);
+                bytes.is_none_or(|bytes| one.set_octet_string(&bytes))
+            }
+            b"seed" => parts.and_then(Parts::seed).is_none_or(|seed| one.set_octet_string(seed)),
+            _ => true,
+        }
+    }
+
+    /// Tells what is selected; the callback's result.
+    pub fn tell(&self, selection: c_int, callback: &Callback) -> c_int {
+        let Some(parts) = self.parts().filter(|_| selection & id::SELECT_KEYPAIR != 0) else { return 0 };
+        let private = selection & id::SELECT_PRIVATE_KEY != 0;
+        let bytes = parts.private_bytes().filter(|_| private);
+        let mut list = List::new();
+        if selection & id::SELECT_PUBLIC_KEY != 0 {
+            list = list.octets(c"pub", parts.public());
+        }
+        if let Some(bytes) = &bytes {
+            list = list.octets(c"priv", bytes);
+        }
+        if let Some(seed) = parts.seed().filter(|_| private) {
+            list = list.octets(c"seed", seed);
+        }
+        callback.tell(&list).unwrap_or(0)
+    }
+}
+
+/// A key to be generated.
+pub struct Generation<F> {
+    provider: &'static Provider,
+    selection: c_int,
+    /// What it is made of, if the caller says.
+    seed: Option<Zeroizing<Vec<u8>>>,
+    form: PhantomData<F>,
+}
+
+impl<F: Form> Generation<F> {
+    /// libssl names the group: by the name that the provider gave it first, which is none if that is OpenSSL's own.
+    fn is_own(group: Param<'_>) -> bool {
+        let is_own = |name: &str| name.as_bytes().eq_ignore_ascii_case(F::NAME.to_bytes());
+        group.text().is_some_and(|name| name.is_empty() || is_own(name))
+    }
+
+    fn set(&mut self, params: Params<'_>) -> bool {
+        if params.get(c"group").is_some_and(|group| !Self::is_own(group)) {
+            raise(Reason::PassedInvalidArgument);
+            return false;
+        }
+        let Some(seed) = params.get(c"seed").filter(|_| !F::HYBRID) else { return true };
+        self.seed = seed.octets().filter(|seed| seed.len() == SEED).map(|seed| seed.to_vec().into());
+        if self.seed.is_none() {
+            raise(Reason::InvalidSeedLength);
+        }
+        self.seed.is_some()
+    }
+
+    /// A seed serves once.
+    fn make(&mut self) -> Option<Parts> {
+        if let Some(seed) = self.seed.take() {
+            return Parts::of_given_seed(self.provider, &seed);
+        }
+        Parts::generate::<F>(self.provider).inspect_err(|_| raise(Reason::FailedToGenerateKey)).ok()
+    }
+}
+
+impl<F: Form> KeyType for Held<F> {
+    type Key = Held<F>;
+    type Generation = Generation<F>;
+
+    const LOADS: bool = true;
+    const SETS: bool = true;
+
+    fn new(provider: &'static Provider) -> Held<F> {
+        Held::with(provider, None)
+    }
+
+    fn has(key: &Held<F>, selection: c_int) -> bool {
+        match (selection & id::SELECT_PRIVATE_KEY, selection & id::SELECT_PUBLIC_KEY) {
+            (0, 0) => true,
+            (0, _) => key.parts().is_some(),
+            _ => key.parts().is_some_and(|parts| parts.private.is_some()),
+        }
+    }
+
+    /// Two empty keys are equal; of others the public halves decide, which are made of the private ones.
+    fn matches(one: &Held<F>, two: &Held<F>, selection: c_int) -> bool {
+        selection & id::SELECT_KEYPAIR == 0
+            || one.parts().map(Parts::public) == two.parts().map(Parts::public)
+    }
+
+    /// Whatever is there was checked when it came.
+    fn validate(key: &Held<F>, selection: c_int, _: bool) -> bool {
+        Self::has(key, selection)
+    }
+
+    fn import(key: &Held<F>, selection: c_int, params: Params<'_>) -> bool {
+        let private = selection & id::SELECT_PRIVATE_KEY != 0;
+        selection & id::SELECT_KEYPAIR != 0
+            && Parts::of_list::<F>(key.provider, params, private).is_some_and(|parts| key.fill(parts))
+    }
+
+    fn export(key: &Held<F>, selection: c_int, callback: &Callback) -> c_int {
+        key.tell(selection, callback)
+    }
+
+    fn types(selection: c_int) -> Option<&'static [OSSL_PARAM]> {
+        (selection & id::SELECT_KEYPAIR != 0).then(|| hybrid_or::<F>(&HYBRID_TYPES.0, &TYPES.0))
+    }
+
+    /// A private half alone is not copied: the public one is in it.
+    fn dup(key: &Held<F>, selection: c_int) -> Option<Held<F>> {
+        let parts = match selection & id::SELECT_KEYPAIR {
+            0 => None,
+            id::SELECT_PUBLIC_KEY => key.parts().and_then(|parts| Parts::of_public::<F>(parts.public())),
+            _ => key.parts().cloned(),
+        };
+        Some(Held::with(key.provider, parts))
+    }
+
+    fn get_params(key: &Held<F>, answers: &mut Answers<'_>) -> bool {
+        answers.iter_mut().all(|one| key.answer_one(one))
+    }
+
+    fn gettable_params() -> &'static [OSSL_PARAM] {
+        hybrid_or::<F>(&HYBRID_GETTABLE.0, &GETTABLE.0)
+    }
+
+    fn set_params(key: &Held<F>, params: Params<'_>) -> bool {
+        let Some(public) = params.get(c"encoded-pub-key") else { return true };
+        let parts = public.octets().and_then(|bytes| Parts::of_public::<F>(bytes));
+        parts.is_some_and(|parts| key.fill(parts))
+    }
+
+    fn settable_params() -> &'static [OSSL_PARAM] {
+        &SETTABLE.0
+    }
+
+    fn gen_init(provider: &'static Provider, selection: c_int) -> Option<Generation<F>> {
+        Some(Generation { provider, selection, seed: None, form: PhantomData })
+    }
+
+    fn gen_set_params(generation: &mut Generation<F>, params: Params<'_>) -> bool {
+        generation.set(params)
+    }
+
+    fn gen_settable_params() -> &'static [OSSL_PARAM] {
+        hybrid_or::<F>(&HYBRID_MAKING.0, &MAKING.0)
+    }
+
+    /// Of nothing but parameters, which libssl asks for before it sets a peer's public half, an empty key.
+    fn generate(generation: &mut Generation<F>, _: &Callback) -> Option<Held<F>> {
+        let parts = match generation.selection & id::SELECT_KEYPAIR {
+            0 => None,
+            _ => Some(generation.make()?),
+        };
+        Some(Held::with(generation.provider, parts))
+    }
+}
+
+fn hybrid_or<F: Form>(hybrid: &'static [OSSL_PARAM], plain: &'static [OSSL_PARAM]) -> &'static [OSSL_PARAM] {
+    if F::HYBRID { hybrid } else { plain }
+}
+
+static GETTABLE: Table<OSSL_PARAM, 8> = Table([
+    describe(c"bits", PARAM_INTEGER),
+    describe(c"security-bits", PARAM_INTEGER),
+    describe(c"max-size", PARAM_INTEGER),
+    describe(c"seed", PARAM_OCTETS),
+    describe(c"priv", PARAM_OCTETS),
+    describe(c"pub", PARAM_OCTETS),
+    describe(c"encoded-pub-key", PARAM_OCTETS),
+    END,
+]);
+
+static HYBRID_GETTABLE: Table<OSSL_PARAM, 6> = Table([
+    describe(c"bits", PARAM_INTEGER),
+    describe(c"security-bits", PARAM_INTEGER),
+    describe(c"max-size", PARAM_INTEGER),
+    describe(c"priv", PARAM_OCTETS),
+    describe(c"encoded-pub-key", PARAM_OCTETS),
+    END,
+]);
+
+static SETTABLE: Table<OSSL_PARAM, 2> = Table([describe(c"encoded-pub-key", PARAM_OCTETS), END]);
+
+static MAKING: Table<OSSL_PARAM, 4> = Table([
+    describe(c"seed", PARAM_OCTETS),
+    describe(c"group", PARAM_UTF8),
+    describe(c"properties", PARAM_UTF8),
+    END,
+]);
+
+static HYBRID_MAKING: Table<OSSL_PARAM, 3> =
+    Table([describe(c"group", PARAM_UTF8), describe(c"properties", PARAM_UTF8), END]);
+
+static TYPES: Table<OSSL_PARAM, 4> = Table([
+    describe(c"pub", PARAM_OCTETS),
+    describe(c"priv", PARAM_OCTETS),
+    describe(c"seed", PARAM_OCTETS),
+    END,
+]);
+
+static HYBRID_TYPES: Table<OSSL_PARAM, 3> =
+    Table([describe(c"pub", PARAM_OCTETS), describe(c"priv", PARAM_OCTETS), END]);
+
+/// ML-KEM-768.
+pub static PLAIN: Table<OSSL_DISPATCH, 23> = keymgmt::table::<Held<Plain>>();
+
+/// X25519MLKEM768.
+pub static HYBRID: Table<OSSL_DISPATCH, 23> = keymgmt::table::<Held<Hybrid>>();
