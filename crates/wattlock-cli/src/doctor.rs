@@ -146,16 +146,16 @@ fn openssl() -> Vec<Fact> {
         Ok(report) => report,
         Err(error) => return vec![Fact::note(WHAT, program::line(&error), "wattlock openssl check")],
     };
-    if !report.is_configured() {
-        let words = format!("{}: programs do not use Wattlock", report.config().display());
+    if !report.configured {
+        let words = format!("{}: programs do not use Wattlock", report.config.display());
         return vec![Fact::note(WHAT, words, "sudo wattlock openssl enable")];
     }
-    let problems = report.problems().iter();
+    let problems = report.problems.iter();
     let problems: Vec<Fact> = problems
         .map(|problem| Fact::problem(WHAT, problem.as_str(), Some("wattlock openssl check".to_owned())))
         .collect();
     match problems.is_empty() {
-        true => vec![Fact::good(WHAT, report.in_a_line())],
+        true => vec![Fact::good(WHAT, report.line())],
         false => problems,
     }
 }
@@ -164,7 +164,7 @@ fn openssl() -> Vec<Fact> {
 /// long as its configuration has no line of ours.
 fn nginx(choice: &Choice) -> Vec<Fact> {
     const WHAT: &str = "nginx";
-    let findings = match nginx::look(&nginx::About::default(), choice) {
+    let findings = match nginx::look(choice) {
         Ok(findings) => findings,
         Err(error) => {
             let words = format!("not looked at: {}", program::line(&error));

@@ -11,6 +11,7 @@ mod ask;
 mod calibrate;
 mod clocks;
 mod cpu;
+mod doctor;
 mod energy;
 mod engines;
 mod files;
@@ -70,6 +71,7 @@ enum Command {
     Nginx(nginx::Command),
     Engines(engines::Command),
     Clocks(clocks::Command),
+    Doctor(doctor::Command),
     Status(status::Command),
     Stream(stream::Command),
     Openssl(openssl::Command),
@@ -108,7 +110,8 @@ impl Program for Arguments {
             | Command::Open(_)
             | Command::Gzip(_)
             | Command::Serve(_)
-            | Command::Nginx(_) => true,
+            | Command::Nginx(_)
+            | Command::Doctor(_) => true,
             Command::Mount(_) => true,
             Command::Calibrate(command) => command.storage,
             Command::Stream(command) => command.cleans_up(),
@@ -169,6 +172,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Nginx(command) => nginx::run(command, choice),
         Command::Engines(command) => engines::run(command, choice),
         Command::Clocks(command) => clocks::run(command),
+        Command::Doctor(command) => doctor::run(command, choice),
         Command::Status(command) => status::run(command),
         Command::Stream(command) => stream::run(command, choice),
         Command::Openssl(command) => openssl::run(command, choice),

@@ -9,7 +9,8 @@ use super::Fact;
 use wattlock_shell::text;
 
 pub(super) fn facts() -> Vec<Fact> {
-    let folders = cgroups(&fs::read_to_string("/proc/self/cgroup").unwrap_or_default(), Path::new("/sys/fs/cgroup"));
+    let folders =
+        cgroups(&fs::read_to_string("/proc/self/cgroup").unwrap_or_default(), Path::new("/sys/fs/cgroup"));
     vec![cgroup(&folders), memory_locks(), job_stacks(), fuse()]
 }
 
@@ -22,7 +23,8 @@ fn cgroups(text: &str, root: &Path) -> Vec<PathBuf> {
 
 /// The least of a limit in any of these folders; none where all say `max`.
 fn least<T: PartialOrd>(folders: &[PathBuf], file: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
-    let values = folders.iter().filter_map(|folder| parse(fs::read_to_string(folder.join(file)).ok()?.trim()));
+    let values =
+        folders.iter().filter_map(|folder| parse(fs::read_to_string(folder.join(file)).ok()?.trim()));
     values.reduce(|least, value| if value < least { value } else { least })
 }
 
@@ -65,9 +67,10 @@ fn memory_locks() -> Fact {
     match limit {
         _ if rustix::process::geteuid().is_root() => Fact::good(WHAT, "root has no limit"),
         None => Fact::good(WHAT, "unlimited"),
-        Some(bytes) if swap == 0 => {
-            Fact::good(WHAT, format!("at most {}; there is no swap device that keys could reach", text::bytes(bytes)))
-        }
+        Some(bytes) if swap == 0 => Fact::good(
+            WHAT,
+            format!("at most {}; there is no swap device that keys could reach", text::bytes(bytes)),
+        ),
         Some(bytes) => Fact::note(
             WHAT,
             format!("at most {}: a mount cannot keep its keys from the swap device", text::bytes(bytes)),
@@ -88,7 +91,10 @@ fn job_stacks() -> Fact {
             format!("a process may have {most} mappings: handshakes above some {} do not pause", most / 2),
             format!("sysctl vm.max_map_count={}", 65_530),
         ),
-        Ok(most) => Fact::good(WHAT, format!("a process may have {most} mappings, two for each handshake that pauses")),
+        Ok(most) => Fact::good(
+            WHAT,
+            format!("a process may have {most} mappings, two for each handshake that pauses"),
+        ),
         Err(_) => Fact::good(WHAT, "the system does not say how many mappings a process may have"),
     }
 }
@@ -101,7 +107,8 @@ fn fuse() -> Fact {
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("fusermount3").is_file()));
     match open {
         Err(error) => {
-            let words = format!("/dev/fuse: {error}; volumes are read and written by `wattlock fs` all the same");
+            let words =
+                format!("/dev/fuse: {error}; volumes are read and written by `wattlock fs` all the same");
             Fact::note(WHAT, words, "modprobe fuse; in a container: --device /dev/fuse --cap-add SYS_ADMIN")
         }
         Ok(_) if root || helper => Fact::good(WHAT, "/dev/fuse opens"),

@@ -396,19 +396,24 @@ fn start(nginx: &Nginx, openssl: OpenSsl<'_>, more: &str) -> Result<Server> {
 }
 
 /// One thing that was looked at.
-struct Finding {
-    what: &'static str,
-    good: bool,
-    words: String,
+pub struct Finding {
+    pub what: &'static str,
+    pub good: bool,
+    pub words: String,
 }
+
+/// The finding that says whether a configuration has Wattlock.
+pub const CONFIGURATION: &str = "configuration";
+/// A module that a configuration loads, and that is not there.
+pub const LOAD_MODULE: &str = "load_module";
 
 impl Finding {
     /// The command that helps, if one does.
-    fn next(&self) -> Option<&'static str> {
+    pub fn next(&self) -> Option<&'static str> {
         match self.what {
             "with this machine's openssl.cnf" => Some("sudo wattlock openssl enable"),
-            "configuration" => Some("sudo wattlock nginx enable"),
-            "load_module" => Some("sudo wattlock nginx disable"),
+            CONFIGURATION => Some("sudo wattlock nginx enable"),
+            LOAD_MODULE => Some("sudo wattlock nginx disable"),
             _ => None,
         }
     }
@@ -432,6 +437,15 @@ fn check(wanted: &Check, choice: &Choice) -> Result<()> {
     let stand = if bad.len() == 1 { "stands" } else { "stand" };
     ensure!(bad.is_empty(), "{} of {} things {stand} in the way", bad.len(), findings.len());
     Ok(())
+}
+
+/// What `check` finds without any option.
+///
+/// # Errors
+/// There is no nginx.
+pub fn look(choice: &Choice) -> Result<Vec<Finding>> {
+    let about = About { config: None, prefix: None, places: Places::default() };
+    findings(&Check { about, status: None, json: false }, choice)
 }
 
 /// Everything that `check` looks at.
@@ -484,20 +498,20 @@ fn configured(about: &About, nginx: &Nginx, with: Option<&Parts>) -> Vec<Finding
     let (text, file) = match about.file(nginx).and_then(|file| Ok((read(&file)?, file))) {
         Ok(both) => both,
         Err(error) => {
-            find("configuration", false, format!("{error:#}"));
+            find(CONFIGURATION, false, format!("{error:#}"));
             return findings;
         }
     };
     let on = edit::is_enabled(&text);
     let words = if on { "has Wattlock" } else { "has no line of `wattlock nginx enable`" };
-    find("configuration", on, format!("{} {words}", file.display()));
+    find(CONFIGURATION, on, format!("{} {words}", file.display()));
     for gone in edit::modules(&text).into_iter().filter(|path| path.is_absolute() && !path.exists()) {
         let undo = match on {
             true => "`make install`, then enable again; or `wattlock nginx disable`",
             false => "take that line out",
         };
         let words = format!("{} is not there, and nginx does not start; {undo}", gone.display());
-        find("load_module", false, words);
+        find(LOAD_MODULE, false, words);
     }
     for (good, words) in with.into_iter().flat_map(|parts| groups::looked_at(nginx, parts, &file)) {
         find("groups", good, words);

@@ -31,8 +31,11 @@ pub struct Command {
 
 /// How things stand.
 #[derive(Debug, Default, Serialize)]
-struct Report {
-    config: PathBuf,
+pub struct Report {
+    pub config: PathBuf,
+    /// Whether the file has a section of ours.
+    #[serde(skip)]
+    pub configured: bool,
     /// Whether the file activates and prefers the provider.
     enabled: bool,
     /// Whether it was `wattlock openssl enable` that did it.
@@ -48,7 +51,7 @@ struct Report {
     /// What is not offered, and why.
     not_offered: BTreeMap<String, String>,
     programs: BTreeMap<PathBuf, Linked>,
-    problems: Vec<String>,
+    pub problems: Vec<String>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -58,9 +61,12 @@ struct Versions {
     program: &'static str,
 }
 
-/// Runs the command.
-pub fn run(command: &Command) -> Result<()> {
-    let path = place::configuration(command.config.as_deref())?;
+/// Looks at a file; without one at that of OPENSSL_CONF, else the system's.
+///
+/// # Errors
+/// There is no OpenSSL, or no file could be meant.
+pub fn look(config: Option<&Path>) -> Result<Report> {
+    let path = place::configuration(config)?;
     let mut report = Report { config: path, ..Report::default() };
     report.versions =
         Versions { openssl: trial::version()?, module: None, program: env!("CARGO_PKG_VERSION") };
@@ -74,6 +80,12 @@ pub fn run(command: &Command) -> Result<()> {
     if let Err(error) = report.look() {
         report.problem(format!("{}: {}", report.config.display(), wattlock_shell::program::line(&error)));
     }
+    Ok(report)
+}
+
+/// Runs the command.
+pub fn run(command: &Command) -> Result<()> {
+    let mut report = look(command.config.as_deref())?;
     for program in &command.programs {
         report.look_at(program);
     }
@@ -89,6 +101,12 @@ pub fn run(command: &Command) -> Result<()> {
 }
 
 impl Report {
+    /// In one line, where there is no problem.
+    pub fn line(&self) -> String {
+        let module = self.versions.module.as_deref().unwrap_or("unknown");
+        format!("{}: OpenSSL {}, module {module}, enabled", self.config.display(), self.versions.openssl)
+    }
+
     fn problem(&mut self, words: String) {
         self.problems.push(words);
     }
@@ -108,6 +126,7 @@ impl Report {
         self.enabled = state.enabled();
         self.properties.clone_from(&state.properties);
         let file = self.config.display().to_string();
+        self.configured = state.section.is_some();
         if state.section.is_none() {
             self.problem(format!("{file}: not enabled; `wattlock openssl enable` does it"));
             return Ok(());

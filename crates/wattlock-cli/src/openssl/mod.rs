@@ -3,7 +3,7 @@
 //! It edits one file, `openssl.cnf`, and shows what it changes. A changed file is tried before it takes the old one's
 //! place. It loads no module into this process and links no libcrypto.
 
-mod check;
+pub mod check;
 mod conf;
 mod diff;
 mod elf;
@@ -32,14 +32,14 @@ use wattlock_shell::parts;
 use wattlock_shell::setup::{Choice, Goal};
 use wattlock_shell::text::typed;
 
-const PROBLEMS: u8 = 70;
+pub const PROBLEMS: u8 = 70;
 const TRIAL_FAILED: u8 = 71;
 const PROGRAM_DIES: u8 = 72;
 
 /// Exit codes of these commands, with what they mean.
 pub fn exit_codes() -> &'static [(u8, &'static str)] {
     &[
-        (PROBLEMS, "openssl check: something keeps Wattlock from being used as configured"),
+        (PROBLEMS, "openssl check, doctor: something keeps Wattlock from being used as configured"),
         (TRIAL_FAILED, "openssl enable: the trial failed, and the file is as it was"),
         (
             PROGRAM_DIES,

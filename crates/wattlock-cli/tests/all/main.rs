@@ -8,6 +8,7 @@ mod counting;
 #[allow(dead_code, reason = "tests of mounts use the rest of it")]
 #[path = "../mount/desk.rs"]
 mod desk;
+mod doctor;
 mod energy;
 #[path = "../../../wattlock-meter/tests/fake/mod.rs"]
 mod fake;
