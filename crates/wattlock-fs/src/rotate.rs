@@ -52,9 +52,19 @@ pub fn rotate<C: Crypto>(
     rotate_with(tree, root, &mut reseal, stop, crypto)
 }
 
-/// Seals one file's header anew: is given the backing file, opened for writing, and whether its name opened; says whether
-/// it had to.
-pub type Reseal<'a, C> = dyn FnMut(&File, bool, &mut C) -> Result<bool, Error> + 'a;
+/// Seals one file's header anew: is given the backing file, opened for writing, and whether its name opened.
+pub type Reseal<'a, C> = dyn FnMut(&File, bool, &mut C) -> Result<Resealed, Error> + 'a;
+
+/// What became of a file's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resealed {
+    /// It was sealed.
+    Anew,
+    /// It has the newest key, or is not the volume's.
+    AsItWas,
+    /// Its key has this generation, and the volume has no such key: none that stays would help.
+    Lost(u32),
+}
 
 /// As [`rotate`], with another way to seal headers.
 ///
@@ -104,9 +114,10 @@ pub fn rotate_with<C: Crypto>(
                 FileType::RegularFile => {
                     let file = tree.open_file(&folder, &entry, OFlags::RDWR);
                     match file.and_then(|file| reseal(&file, !name_is_foreign, crypto)) {
-                        // Nothing lies below a file: no key that stays would help it.
-                        Err(Error::Damaged(why)) => done.lost.push(format!("{path}: {why}")),
-                        result => count(&mut done, &path, result),
+                        Ok(Resealed::Lost(key)) => done.lost.push(format!("{path}: {}", lacks(key))),
+                        result => {
+                            count(&mut done, &path, result.map(|what| what == Resealed::Anew));
+                        }
                     }
                 }
                 FileType::Directory => match tree.folder(&folder, &entry, crypto) {
@@ -130,6 +141,11 @@ fn count(done: &mut Rotated, path: &str, result: Result<bool, Error>) {
         Ok(false) => done.skipped += 1,
         Err(error) => done.failed.push(format!("{path}: {error}")),
     }
+}
+
+/// Said of a header of an unknown generation.
+pub(crate) fn lacks(generation: u32) -> String {
+    format!("the header names key {generation}, which the volume lacks")
 }
 
 /// A name as a line of text.

@@ -26,8 +26,10 @@ pub const OTHER_VOLUME: &str = "another volume is mounted there";
 pub struct Rotation {
     /// How many headers and records have the newest key.
     pub sealed: u64,
-    /// Files that none of the volume's keys opens, a line each.
+    /// Files that name a key which the volume has not, a line each.
     pub lost: Vec<String>,
+    /// What could not be sealed anew, a line each: the old keys stay.
+    pub failed: Vec<String>,
 }
 
 /// Which volume is meant.

@@ -17,7 +17,7 @@ use rustix::net::sockopt::socket_peercred;
 use wattlock_fs::volume::{hex, unhex};
 use zeroize::Zeroizing;
 
-use crate::backing::{Backing, Next, Which};
+use crate::backing::{Backing, Next, Rotation, Which};
 use crate::door::Inner;
 
 /// Longest request.
@@ -253,6 +253,19 @@ fn next<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Next> {
     Some(Next { generation, key, successors: words.map(successor).collect::<Option<_>>()? })
 }
 
+const LOST: &str = "lost ";
+const FAILED: &str = "failed ";
+
+/// What the lines of an answer to `rotate` say.
+pub fn rotation(lines: &[String]) -> Rotation {
+    let of = |prefix| {
+        let lines = lines.iter().skip(1).filter_map(|line| line.strip_prefix(prefix));
+        lines.map(str::to_owned).collect()
+    };
+    let sealed = lines.first().and_then(|line| line.parse().ok()).unwrap_or(0);
+    Rotation { sealed, lost: of(LOST), failed: of(FAILED) }
+}
+
 /// Carries out `rotate` with a volume and its next key.
 fn rotate<B: Backing>(inner: &Inner<B>, request: &str) -> Answer {
     let mut words = request.split_whitespace().skip(1);
@@ -261,7 +274,11 @@ fn rotate<B: Backing>(inner: &Inner<B>, request: &str) -> Answer {
     };
     let stop = || inner.ended.load(Ordering::SeqCst);
     let done = inner.on_thread(|thread, _| inner.backing.rotate(&which, &next, &stop, thread));
-    done.map(|done| std::iter::once(done.sealed.to_string()).chain(done.lost).collect())
+    done.map(|done| {
+        let lost = done.lost.iter().map(|line| format!("{LOST}{line}"));
+        let failed = done.failed.iter().map(|line| format!("{FAILED}{line}"));
+        std::iter::once(done.sealed.to_string()).chain(lost).chain(failed).collect()
+    })
 }
 
 fn write_answer(stream: &mut UnixStream, answer: Answer) -> io::Result<()> {

@@ -336,26 +336,32 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
     for opener in removed.iter().filter(|opener| opener.passphrase) {
         change.folder.forget_locked(&opener.name)?;
     }
-    let Rotation { sealed, lost } = match (contents, mount) {
+    let Rotation { sealed, lost, failed } = match (contents, mount) {
         (Some(contents), _) => {
             contents.rekey(&change.volume, crypto)?;
             let done = seal_anew(&command.folder, &change.volume, &contents, crypto)?;
-            // Nothing needs the old keys any more but the journal, which is empty: it begins anew under the new one.
-            contents.rekey_journal(crypto)?;
-            change.known.note(&contents.age());
+            if done.failed.is_empty() {
+                // Nothing needs the old keys any more but the journal, which is empty: it begins anew under the new one.
+                contents.rekey_journal(crypto)?;
+                change.known.note(&contents.age());
+            }
             done
         }
         (None, Some(mount)) => mount.rotate(&change.volume, &stop)?,
         (None, None) => return Err(Error::InUse.into()),
     };
+    for line in failed.iter().chain(&lost) {
+        tell!("wattlock: {}", one_line(Path::new(line)));
+    }
+    if !failed.is_empty() {
+        let what = format!("{} headers or records keep the old key, and so does the volume", failed.len());
+        return Err(Error::Damaged(what).into());
+    }
     change.volume.keys.drain(..change.volume.keys.len() - 1);
     change.write(&plugins)?;
     tell!("wattlock: {sealed} headers and records sealed anew");
     if lost.is_empty() {
         return Ok(());
-    }
-    for line in &lost {
-        tell!("wattlock: {}", one_line(Path::new(line)));
     }
     let what =
         format!("{} files that no key of the volume opens; the rotation is done all the same", lost.len());
@@ -375,13 +381,5 @@ fn seal_anew(
     if stop() {
         return Err(wattlock_door::Error::Interrupted.into());
     }
-    if !rotated.failed.is_empty() {
-        for line in &rotated.failed {
-            tell!("wattlock: {line}");
-        }
-        let what =
-            format!("{} headers or records keep the old key, and so does the volume", rotated.failed.len());
-        return Err(Error::Damaged(what).into());
-    }
-    Ok(Rotation { sealed: rotated.sealed + rotated.skipped, lost: rotated.lost })
+    Ok(Rotation { sealed: rotated.sealed + rotated.skipped, lost: rotated.lost, failed: rotated.failed })
 }

@@ -302,11 +302,7 @@ impl Rotating {
         let request = Zeroizing::new(format!("rotate {which} {}", *next));
         let place = wattlock_door::one_line(&self.0);
         match control::ask_until(&self.0, &request, LOOK, stop) {
-            Ok(Ok(lines)) => {
-                let (sealed, lost) =
-                    lines.split_first().map_or(("0", &[][..]), |(first, lost)| (first, lost));
-                Ok(Rotation { sealed: sealed.parse().unwrap_or(0), lost: lost.to_vec() })
-            }
+            Ok(Ok(lines)) => Ok(control::rotation(&lines)),
             Ok(Err(why)) => Err(refusal(84, &format!("the volume is mounted at {place}: {why}"))),
             Err(_) if stop() => Err(wattlock_door::Error::Interrupted.into()),
             Err(error) => Err(refusal(84, &format!("the mount at {place} did not finish: {error}"))),

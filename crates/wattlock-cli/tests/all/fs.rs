@@ -327,6 +327,42 @@ fn an_interrupted_change_of_a_passphrase_is_ended_by_the_next_one() {
     }
 }
 
+/// Programs that synchronise keep older files and records of the volume under their own names, in folders of their own.
+#[test]
+fn older_files_that_another_program_keeps_are_not_the_volumes() {
+    let desk = Desk::new();
+    desk.with_files();
+    let versions = desk.at("vol/.stversions");
+    good(
+        &std::process::Command::new("cp").arg("-a").args([desk.at("vol"), desk.at("kept")]).output().unwrap(),
+    );
+    fs::rename(desk.at("kept"), &versions).unwrap();
+    let kept = tree(&versions);
+    good(&desk.fs(&["check", "vol"]));
+    let repaired = desk.fs(&["check", "--repair", "vol"]);
+    good(&repaired);
+    assert!(text(&repaired).contains(".stversions: another program's"), "{}", text(&repaired));
+    good(&desk.fs(&["key", "rotate", "vol"]));
+    good(&desk.fs(&["check", "vol"]));
+    assert!(tree(&versions) == kept);
+}
+
+#[test]
+fn a_file_of_an_unknown_key_is_named_by_a_rotation_that_ends() {
+    let desk = Desk::new();
+    desk.with_files();
+    let volume = || text(&desk.run(&["open", "-q", "-i", "key.txt", "-o", "-", "vol/wattlock.fs"]));
+    let headers = tree(&desk.at("vol")).into_iter().filter(|(_, bytes)| bytes.starts_with(b"wattlofs"));
+    let (path, mut bytes) = headers.max_by_key(|(_, bytes)| bytes.len()).unwrap();
+    // As one that another machine made before a rotation, and that comes later.
+    bytes[14] = 9;
+    fs::write(desk.at("vol").join(path), bytes).unwrap();
+    let rotated = desk.fs(&["key", "rotate", "vol"]);
+    assert_eq!(code(&rotated), 83);
+    assert!(String::from_utf8_lossy(&rotated.stderr).contains("letters/big: "), "{rotated:?}");
+    assert!(volume().matches("\nkey ").count() == 1, "the old key is gone all the same");
+}
+
 #[test]
 fn rotation_seals_every_header_anew_and_a_second_one_goes_on() {
     let desk = Desk::new();

@@ -101,6 +101,35 @@ fn a_mounted_volume_is_rotated_while_it_is_used_and_a_removed_key_is_shut_out() 
     assert_eq!(fs::read(desk.at("vol/.stignore")).unwrap(), b"*.tmp");
 }
 
+/// A start mends what a crash left, and so does a rotation without one. Times move on alike, mounted or not.
+#[test]
+fn a_rotation_after_a_crash_mends_first_and_moves_times_on_as_a_mounted_one_does() {
+    let Some(desk) = desk() else { return };
+    let mounted = desk.mount(&[]);
+    fs::write(mounted.join("old"), "content").unwrap();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    fs::File::options().write(true).open(mounted.join("old")).unwrap().set_modified(long_ago).unwrap();
+    desk.unmount();
+    let mounted = desk.mount(&[]);
+    fs::write(mounted.join("torn"), vec![7; 50_000]).unwrap();
+    let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(mounted.join("torn")).unwrap());
+    desk.kill(desk.process());
+    let entries = fs::read_dir(desk.at("vol")).unwrap().map(|entry| entry.unwrap());
+    let torn = entries.filter(|entry| std::os::unix::fs::DirEntryExt::ino(entry) == inode).next().unwrap();
+    fs::File::options().write(true).open(torn.path()).unwrap().set_len(0).unwrap();
+    good(&desk.run(&ROTATE));
+    assert!(good(&desk.run(&["fs", "check", "-i", "key.txt", "vol"])).contains(" 0 damaged"));
+    let mounted = desk.mount(&[]);
+    good(&desk.run(&ROTATE));
+    let modified = || fs::metadata(mounted.join("old")).unwrap().modified().unwrap();
+    // The kernel may know the file.
+    desk.unmount();
+    desk.mount(&[]);
+    assert_eq!(modified(), long_ago + std::time::Duration::from_secs(4));
+    assert_eq!(fs::read(mounted.join("torn")).unwrap(), b"");
+    desk.unmount();
+}
+
 #[test]
 fn a_mount_that_cannot_seal_anew_says_why_and_the_rotation_goes_on_later() {
     let Some(desk) = desk() else { return };

@@ -14,6 +14,7 @@ use super::state::{Body, Sealer};
 use super::{Content, Open, SOUND_MAX, Shared};
 use crate::Error;
 use crate::format::{HEADER_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
+use crate::rotate::lacks;
 use crate::store::{File, Place, Store};
 
 /// By so much a file's time may be behind the clock at which it was made. Where a clock was set back since, what was
@@ -332,8 +333,7 @@ impl<S: Store> Shared<S> {
         }
         let keys = read(&self.keys);
         let Some((_, key)) = keys.iter().find(|(generation, _)| *generation == header.generation) else {
-            let missing = header.generation;
-            return Err(Error::Damaged(format!("the header names key {missing}, which the volume lacks")));
+            return Err(Error::Damaged(lacks(header.generation)));
         };
         let mut secret = Zeroizing::new([0; 32]);
         let mut tag = [0; 16];

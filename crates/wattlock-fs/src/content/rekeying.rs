@@ -10,6 +10,7 @@ use super::starting::Keys;
 use super::times::{Move, move_time};
 use crate::Error;
 use crate::format::{HEADER_LEN, Header};
+use crate::rotate::Resealed;
 use crate::store::{File, Store};
 use crate::volume::Volume;
 
@@ -28,8 +29,7 @@ impl<S: Store> Contents<S> {
         Ok(())
     }
 
-    /// Seals a file's header under the newest key, while the volume is in use; `named` says whether its name opens. Says
-    /// whether it had to. One that has the newest key is written as it is if this is the `first` look at it: after a sync
+    /// Seals a file's header under the newest key, while the volume is in use; `named` says whether its name opens. One that has the newest key is written as it is if this is the `first` look at it: after a sync
     /// that failed memory has it, the disk may have the old one, and no later sync says so.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl<S: Store> Contents<S> {
         inode: (u64, u64),
         (named, first): (bool, bool),
         crypto: &mut impl Crypto,
-    ) -> Result<bool, Error> {
+    ) -> Result<Resealed, Error> {
         let shared = &self.shared;
         let _creating = write(&shared.creating);
         let _epoch = write(&shared.epoch);
@@ -54,18 +54,24 @@ impl<S: Store> Contents<S> {
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
         let header = match Header::parse(&bytes[..got]) {
             // A stranger's file keeps no volume key in use.
-            Err(_) if !named => return Ok(false),
+            Err(_) if !named => return Ok(Resealed::AsItWas),
             parsed => parsed?,
         };
         if read(&shared.keys).last().is_some_and(|(newest, _)| *newest == header.generation) {
-            return if first { shared.write_header(file, &header).map(|()| false) } else { Ok(false) };
+            if first {
+                shared.write_header(file, &header)?;
+            }
+            return Ok(Resealed::AsItWas);
+        }
+        if !read(&shared.keys).iter().any(|(generation, _)| *generation == header.generation) {
+            return Ok(Resealed::Lost(header.generation));
         }
         let secret = shared.open_header(&header, crypto)?;
         let header = shared.seal_header(header.id, header.flags, &secret, crypto)?;
         shared.write_header(file, &header)?;
         // A backup by sizes and times would keep the old header, which nothing opens any longer, beside the new keys.
         move_time(file, Move::On);
-        Ok(true)
+        Ok(Resealed::Anew)
     }
 
     /// Has [`Contents::while_moving`] count, from now on or no longer.

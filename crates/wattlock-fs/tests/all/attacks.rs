@@ -9,6 +9,7 @@ use std::sync::Arc;
 use wattlock::Dispatcher;
 use wattlock_fs::Error;
 use wattlock_fs::content::{Age, Content, Contents};
+use wattlock_fs::rotate::Resealed;
 use wattlock_fs::store::{FolderStore, JOURNAL};
 use wattlock_fs::volume::Volume;
 
@@ -467,7 +468,8 @@ fn audit_6_a_removed_opener_that_kept_a_files_key_can_write_it_after_a_rotation(
     victim.run(|victim, contents| {
         let file = fs::File::options().read(true).write(true).open(victim.path("file")).unwrap();
         let inode = place(victim.folder.path(), "file").inode;
-        assert!(contents.reseal(&file, inode, (true, true), &mut victim.crypto).unwrap());
+        let resealed = contents.reseal(&file, inode, (true, true), &mut victim.crypto).unwrap();
+        assert_eq!(resealed, Resealed::Anew);
         let content = victim.open(contents, "file").unwrap();
         content.write(&pattern(9000, 2), 0, &mut victim.crypto).unwrap();
     });

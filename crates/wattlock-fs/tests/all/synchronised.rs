@@ -13,7 +13,7 @@ use rustix::fs::{OFlags, RenameFlags};
 use wattlock::Dispatcher;
 use wattlock_fs::check::{Check, Found};
 use wattlock_fs::content::Contents;
-use wattlock_fs::rotate::rotate_with;
+use wattlock_fs::rotate::{Resealed, rotate_with};
 use wattlock_fs::store::FolderStore;
 use wattlock_fs::tree::{Entry, Folder, Tree};
 use wattlock_fs::volume::NameMode;
@@ -355,7 +355,7 @@ fn b7_all_records_of_a_folder_are_sealed_under_the_new_key() {
         world.volume.add_generation().unwrap();
         let (tree, root) = world.tree();
         // Files here have no headers.
-        let reseal = &mut |_: &fs::File, _, _: &mut _| Ok(false);
+        let reseal = &mut |_: &fs::File, _, _: &mut _| Ok(Resealed::AsItWas);
         let done = rotate_with(&tree, root, reseal, &|| false, &mut world.crypto).unwrap();
         assert!(done.failed.is_empty() && done.lost.is_empty(), "{done:?}");
         assert_eq!(done.sealed, 4 - u64::from(of_volume));

@@ -14,7 +14,7 @@ use common::{ALL, World, make};
 use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
 use wattlock::Dispatcher;
 use wattlock_fs::content::Contents;
-use wattlock_fs::rotate::{rotate, rotate_with};
+use wattlock_fs::rotate::{Resealed, rotate, rotate_with};
 use wattlock_fs::store::{FolderStore, Place};
 use wattlock_fs::tree::{Folder, Tree};
 use wattlock_fs::volume::NameMode;
@@ -718,7 +718,7 @@ fn records_are_sealed_under_a_new_key_while_the_tree_is_open() {
     let mut headers = 0;
     let mut reseal = |_: &fs::File, named: bool, _: &mut Dispatcher| {
         headers += u32::from(named);
-        Ok(named)
+        Ok(if named { Resealed::Anew } else { Resealed::AsItWas })
     };
     let never = || false;
     let (_, again) = Tree::open(world.folder.path(), &world.volume, &mut world.crypto).unwrap();
@@ -774,9 +774,10 @@ fn a_rotation_that_begins_again_writes_what_has_the_new_key_already() {
     }
 }
 
-/// Whoever writes the storage would keep an old key in use for ever by one byte.
+/// What is damaged may come back as it was, from a backup or by a program that synchronises; no key that stays helps what was
+/// sealed with one that the volume has not.
 #[test]
-fn a_file_that_no_key_opens_keeps_no_key_in_use_and_is_named() {
+fn only_what_names_an_unknown_key_keeps_no_old_key_in_use() {
     let mut world = World::new(NameMode::PerFolder);
     let (tree, root) = world.tree();
     let store = FolderStore::open(world.folder.path()).unwrap();
@@ -803,7 +804,7 @@ fn a_file_that_no_key_opens_keeps_no_key_in_use_and_is_named() {
     contents.rekey(&world.volume, &mut world.crypto).unwrap();
     let (tree, root) = world.tree();
     let done = rotate(&tree, root, (&contents, true), &|| false, &mut world.crypto).unwrap();
-    assert_eq!((done.sealed, done.failed.len(), done.lost.len()), (2, 0, 3), "{done:?}");
+    assert_eq!((done.sealed, done.failed.len(), done.lost.len()), (2, 2, 1), "{done:?}");
 }
 
 #[test]

@@ -59,6 +59,9 @@ impl Sealed {
             self.contents.rekey(&volume, thread).map_err(said)?;
             self.tree.rekey(&volume, thread).map_err(said)?;
             let sealed = self.seal_anew(stop, thread)?;
+            if !sealed.failed.is_empty() {
+                return Ok(sealed);
+            }
             self.contents.rekey_journal(thread).map_err(said)?;
             let old = volume.keys.len() - 1;
             volume.keys.drain(..old);
@@ -87,17 +90,14 @@ impl Sealed {
                 return Err("interrupted".to_owned());
             }
             // What is being removed is looked for again; what is damaged stays so.
-            if let Some(line) = rotated.failed.first() {
+            if !rotated.failed.is_empty() {
                 if pass + 1 < REMOVALS {
                     continue;
                 }
-                let count = rotated.failed.len();
-                return Err(format!(
-                    "{count} headers or records keep the old key, and so does the volume: {line}"
-                ));
+                return Ok(Rotation { failed: rotated.failed, ..Rotation::default() });
             }
             if rotated.sealed == 0 && before.is_some() && before == self.contents.moves() {
-                return Ok(Rotation { sealed: rotated.skipped, lost: rotated.lost });
+                return Ok(Rotation { sealed: rotated.skipped, lost: rotated.lost, failed: Vec::new() });
             }
         }
         Err("names kept moving, so the old key stays in the volume: rotate again at a quieter time"

@@ -271,7 +271,7 @@ fn a_mount_takes_no_key_but_what_a_holder_of_its_own_has_made() {
             "{generation}"
         );
     }
-    let done = Ok(Rotation { sealed: 1, lost: Vec::new() });
+    let done = Ok(Rotation { sealed: 1, ..Rotation::default() });
     assert_eq!(rotate(&which, next(&own, 2)), done);
     assert_eq!(rotate(&which, next(&own, 2)), done, "once more changes nothing");
     assert!(rotate(&which, next(&volume, 1)).is_err());

@@ -22,9 +22,13 @@ const SQUASHED: u32 = 65534;
 pub fn still(fd: BorrowedFd<'_>, seen: &Seen, path: &Path) -> Result<Seen> {
     let now = Seen::of(fd).map_err(|error| about(path, error))?;
     match (now.kind, now.inode) == (seen.kind, seen.inode) {
-        // Opening a file of a volume reads its header, and so changes when it was read last.
+        // Opening a file of a volume reads its header, and so changes when it was read last; and its time may be another than
+        // its backing file's. Whether it has changed since is looked for at the end.
         true => {
-            let times = Timestamps { last_access: seen.times.last_access, ..now.times };
+            let times = match seen.kind {
+                FileType::RegularFile => seen.times.clone(),
+                _ => Timestamps { last_access: seen.times.last_access, ..now.times },
+            };
             Ok(Seen { size: seen.size, times, ..now })
         }
         false => Err(another(path)),
