@@ -9,8 +9,9 @@ use wattlock_shell::nginx::site::{Command, cores};
 use wattlock_shell::setup::Choice;
 use wattlock_shell::text;
 
-use crate::https::client::{self, Load, Offer, TLS12, TLS13, Tally};
+use crate::https::client::{self, Load, TLS12, TLS13, Tally};
 use crate::https::groups::Group;
+use crate::https::offer::Offer;
 use crate::https::rows::Measure;
 use crate::https::{Sides, done, in_turn, name_peers, pin, stock_name};
 use crate::machine_line;

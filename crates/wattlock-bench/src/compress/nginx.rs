@@ -14,8 +14,9 @@ use wattlock_shell::setup::Choice;
 use wattlock_shell::text;
 
 use super::Settings;
-use crate::https::client::{self, Load, Offer, Sort, Tally};
+use crate::https::client::{self, Load, Sort, Tally};
 use crate::https::groups::Group;
+use crate::https::offer::Offer;
 use crate::https::rows::Measure;
 use crate::https::{Sides, in_turn, name_peers, one_worker, stock_name};
 use crate::pair::{self, cell};

@@ -1,5 +1,5 @@
-//! A client that costs little, so that the server is what is measured: one thread, many connections, plain HTTP or TLS with
-//! no signature verified, no certificate looked at, key exchanges that cost next to nothing (see `groups`).
+//! A client that costs little, so that the server is what is measured: one thread, many connections, plain HTTP or TLS
+//! (see `offer`).
 //!
 //! It trusts everybody. It is for measuring servers on loopback and for nothing else.
 
@@ -12,19 +12,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::OwnedFd;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{ClientConnection, Resumption};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    CipherSuite, ClientConfig, DigitallySignedStruct, Error, HandshakeKind, NamedGroup, SignatureScheme,
-    SupportedCipherSuite, SupportedProtocolVersion,
-};
+use rustls::client::ClientConnection;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, HandshakeKind, NamedGroup};
 use wattlock_shell::INTERRUPTED;
 
 pub use rustls::version::{TLS12, TLS13};
-
-use super::groups::Group;
 
 /// Time after which a connection without an answer is a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,115 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const WARM_UP: Duration = Duration::from_millis(200);
 /// Failures without a single success that are enough.
 const HOPELESS: u64 = 64;
-
-/// Says yes to every certificate and every signature.
-#[derive(Debug)]
-struct TrustsEverybody {
-    /// Whether it says to know ECDSA. It prefers that: a server with both certificates shows this one.
-    ecdsa: bool,
-}
-
-impl ServerCertVerifier for TrustsEverybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let schemes = [
-            SignatureScheme::ECDSA_NISTP256_SHA256,
-            SignatureScheme::ECDSA_NISTP384_SHA384,
-            SignatureScheme::RSA_PSS_SHA256,
-            SignatureScheme::RSA_PSS_SHA384,
-            SignatureScheme::RSA_PKCS1_SHA256,
-            SignatureScheme::RSA_PKCS1_SHA384,
-        ];
-        schemes[if self.ecdsa { 0 } else { 2 }..].to_vec()
-    }
-}
-
-/// What a client offers.
-#[derive(Debug, Clone, Copy)]
-pub struct Offer<'a> {
-    /// The one version.
-    pub version: &'static SupportedProtocolVersion,
-    /// Groups in order of preference.
-    pub groups: &'a [Group],
-    /// The one suite; none: AES-256-GCM. One with CBC goes without encrypt-then-MAC, which rustls never offers.
-    pub suite: Option<CipherSuite>,
-    /// Whether it knows signatures by ECDSA, too, and prefers them to RSA's.
-    pub ecdsa: bool,
-    /// Whether it keeps sessions and resumes them.
-    pub resumes: bool,
-}
-
-impl<'a> Offer<'a> {
-    /// AES-256-GCM, any signature, and nothing is resumed.
-    pub fn new(version: &'static SupportedProtocolVersion, groups: &'a [Group]) -> Offer<'a> {
-        Offer { version, groups, suite: None, ecdsa: true, resumes: false }
-    }
-
-    /// The same as rustls has it. Sessions are this value's own.
-    ///
-    /// # Errors
-    /// A version without a cipher suite, or an unknown suite.
-    pub fn config(&self) -> Result<Arc<ClientConfig>> {
-        let kx_groups = self.groups.iter().map(|group| group.fixed()).collect();
-        let cipher_suites = self.suite.map_or_else(|| Ok(default_suites()), known)?;
-        let provider = CryptoProvider { kx_groups, cipher_suites, ..aws_lc_rs::default_provider() };
-        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(&[self.version])?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(TrustsEverybody { ecdsa: self.ecdsa }))
-            .with_no_client_auth();
-        config.resumption =
-            if self.resumes { Resumption::in_memory_sessions(16) } else { Resumption::disabled() };
-        Ok(Arc::new(config))
-    }
-}
-
-fn known(suite: CipherSuite) -> Result<Vec<SupportedCipherSuite>> {
-    let mut of_rustls = aws_lc_rs::ALL_CIPHER_SUITES.iter().copied();
-    let suite = super::cbc::suite(suite).or_else(|| of_rustls.find(|one| one.suite() == suite));
-    Ok(vec![suite.context("no such cipher suite here")?])
-}
-
-fn default_suites() -> Vec<SupportedCipherSuite> {
-    let mut provider: CryptoProvider = aws_lc_rs::default_provider();
-    provider.cipher_suites.retain(|suite| {
-        matches!(
-            suite.suite(),
-            CipherSuite::TLS13_AES_256_GCM_SHA384
-                | CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384
-                | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
-        )
-    });
-    provider.cipher_suites
-}
 
 /// A sort of clients, and its share of the connections: the shares of all add up to 1.
 pub type Sort = (f64, Arc<ClientConfig>);
@@ -661,14 +545,5 @@ mod tests {
         let tally = Tally { latencies: (1..=100).rev().map(|n| n * 1000).collect(), ..Tally::default() };
         assert_eq!((tally.latency_us(0.5), tally.latency_us(0.99)), (51.0, 100.0));
         assert_eq!(Tally::default().latency_us(0.99), 0.0);
-    }
-
-    #[test]
-    fn every_version_has_a_suite_and_takes_any_key_of_a_server() {
-        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-            let config = Offer::new(version, &[Group::P384]).config().unwrap();
-            assert!(!config.crypto_provider().cipher_suites.is_empty());
-            assert_eq!(config.crypto_provider().kx_groups[0].name(), rustls::NamedGroup::secp384r1);
-        }
     }
 }

@@ -4,6 +4,7 @@
 mod cbc;
 pub mod client;
 pub mod groups;
+pub mod offer;
 pub mod rows;
 
 use std::collections::hash_map::Entry;
@@ -79,8 +80,7 @@ pub fn run(settings: &Settings, choice: &Choice, mut record: Record) -> Result<(
         say!("{machine}");
         say!("{}; worker on core {server_core}, client on core {client_core}", pair.words);
     }
-    let (mut table, mut failures, mut strays) = (Vec::new(), Vec::new(), Vec::new());
-    let without = rows.iter().any(|row| row.group(pair.hybrid[0]) != row.group(true));
+    let (mut table, mut failures, mut strays, mut without) = (Vec::new(), Vec::new(), Vec::new(), false);
     for row in rows {
         record.remark(row.name);
         let before = pair.done(row)?;
@@ -95,6 +95,7 @@ pub fn run(settings: &Settings, choice: &Choice, mut record: Record) -> Result<(
         if let Some(line) = result.line(row) {
             let params =
                 |line: Line| line.param("connections", row.connections).against(pair.against.as_str());
+            without |= groups[0] != groups[1];
             let note = if groups[0] == groups[1] { "" } else { WITHOUT };
             record.add(params(line).note(note).detail("server", &pair.words).detail("engines", &engines));
             table.push(result.cells(row));
@@ -102,25 +103,28 @@ pub fn run(settings: &Settings, choice: &Choice, mut record: Record) -> Result<(
     }
     name_peers(&pair.against, &mut record);
     if record.shows() {
-        put!("{}", text::table(&HEADER, &table));
-        say!(
-            "each figure stands beside the other of its round, the one with the median gain; by CPU: the same of"
-        );
-        say!(
-            "handshakes or responses by each second of the worker's processor time; worker: its share of the core:"
-        );
-        say!(
-            "below {:.0} % the client or another process was the limit, and `by CPU` says more",
-            FULL * 100.0
-        );
-        say!("{}", pair::LEGEND);
-        if without {
-            say!("x25519mlkem768: {WITHOUT}");
-        }
+        show(&table, without)?;
     }
     record.finish()?;
     ensure!(failures.is_empty(), "connections failed: {}", failures.join("; "));
     ensure!(strays.is_empty(), "another group was agreed on than the row's: {}", strays.join("; "));
+    Ok(())
+}
+
+/// Shows the table and how to read it; `without`: the stock server has no hybrid.
+fn show(table: &[Vec<String>], without: bool) -> Result<()> {
+    put!("{}", text::table(&HEADER, table));
+    say!(
+        "each figure stands beside the other of its round, the one with the median gain; by CPU: the same of"
+    );
+    say!(
+        "handshakes or responses by each second of the worker's processor time; worker: its share of the core:"
+    );
+    say!("below {:.0} % the client or another process was the limit, and `by CPU` says more", FULL * 100.0);
+    say!("{}", pair::LEGEND);
+    if without {
+        say!("x25519mlkem768: {WITHOUT}");
+    }
     Ok(())
 }
 

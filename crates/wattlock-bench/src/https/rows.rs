@@ -5,8 +5,9 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, SupportedProtocolVersion};
 use wattlock_shell::nginx::server::KeyType;
 
-use super::client::{Offer, Sort, Tally};
+use super::client::{Sort, Tally};
 use super::groups::Group::{self, Hybrid, P256, P384, X25519};
+use super::offer::Offer;
 use crate::pair::Better;
 
 /// What of a row's rounds is compared.
