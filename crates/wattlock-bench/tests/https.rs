@@ -171,7 +171,7 @@ fn values_that_mean_nothing_are_refused() {
         (&["--rows", "tls14"][..], "no row's name contains tls14"),
         (&["--rows", "tls13-both-x25519,tls14", "--list"], "no row's name contains tls14"),
         (&["--rounds", "0"], "--rounds"),
-        (&["--seconds", "-1"], "--seconds"),
+        (&["--seconds=-1"], "--seconds"),
         (&["--seconds", "nan"], "--seconds"),
         (&["--rows", "tls13-both-x25519", "--cores", "0"], "--cores takes two"),
         (&["--rows", "tls13-both-x25519", "--cores", "0,100000"], "core 100000"),
