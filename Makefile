@@ -78,6 +78,7 @@ newer:
 	scripts/setup/setup.sh test
 	scripts/test/newer.sh cargo test --locked --no-fail-fast -p wattlock-provider
 	scripts/test/newer.sh cargo test --locked --no-fail-fast -p wattlock-cli --test all -- nginx:: openssl:: serve::
+	scripts/test/newer.sh cargo test --locked --no-fail-fast -p wattlock-bench --test https
 	cargo build --release --locked -p wattlock-provider && scripts/test/evp-test.sh && scripts/test/evp-test.sh "$${NEWER_SUITE:-trixie}"
 
 fresh:

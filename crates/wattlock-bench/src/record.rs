@@ -49,6 +49,8 @@ pub struct Row {
     high: Option<f64>,
     by: By,
     rounds: usize,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    note: &'static str,
     #[serde(skip_serializing_if = "Map::is_empty")]
     detail: Map<String, Json>,
 }
@@ -92,14 +94,19 @@ impl Row {
     ) -> Row {
         let (against, params, detail) = (String::new(), Map::new(), Map::new());
         let (theirs, ratio, low, high) = (None, None, None, None);
-        let row = row.to_owned();
-        Row { bench, row, params, against, unit, ours, theirs, ratio, low, high, by, rounds, detail }
+        let (row, note) = (row.to_owned(), "");
+        Row { bench, row, params, against, unit, ours, theirs, ratio, low, high, by, rounds, note, detail }
     }
 
     /// Names the peer.
     pub fn against(mut self, peer: impl Into<String>) -> Row {
         self.against = peer.into();
         self
+    }
+
+    /// What a reader of the figure must know more; empty: nothing.
+    pub fn note(self, note: &'static str) -> Row {
+        Row { note, ..self }
     }
 
     /// A further coordinate.
@@ -257,7 +264,7 @@ fn processor() -> Processor {
     let cpu = Cpu::detect();
     Processor {
         model: field("model name").to_owned(),
-        name: microarchitecture(vendor, number("cpu family"), number("model")),
+        name: microarchitecture(vendor, number("cpu family"), number("model"), number("stepping")),
         class: class(vendor, cpu.ifma512.is_some(), cpu.fma256.is_some()),
         cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
     }
@@ -275,8 +282,10 @@ fn class(vendor: &str, avx512: bool, avx2: bool) -> &'static str {
 
 /// The name that the maker gives a family and its models (AMD's revision guides, Intel's list of signatures); empty
 /// where it is not in this list.
-fn microarchitecture(vendor: &str, family: u32, model: u32) -> &'static str {
+fn microarchitecture(vendor: &str, family: u32, model: u32, stepping: u32) -> &'static str {
     match (vendor, family, model) {
+        ("GenuineIntel", 6, 0x55) if (5..=7).contains(&stepping) => "Cascade Lake",
+        ("GenuineIntel", 6, 0x55) if stepping > 7 => "Cooper Lake",
         ("AuthenticAMD", 23, 0x00..=0x2f) => "Zen",
         ("AuthenticAMD", 23, _) => "Zen 2",
         ("AuthenticAMD", 25, 0x10..=0x1f | 0x60..=0x7f | 0xa0..=0xaf) => "Zen 4",
@@ -328,9 +337,11 @@ mod tests {
         assert_eq!(class("AuthenticAMD", true, true), "avx512-amd");
         assert_eq!(class("GenuineIntel", false, true), "avx2");
         assert_eq!(class("", false, false), "none");
-        assert_eq!(microarchitecture("AuthenticAMD", 25, 1), "Zen 3");
-        assert_eq!(microarchitecture("AuthenticAMD", 25, 17), "Zen 4");
-        assert_eq!(microarchitecture("GenuineIntel", 26, 2), "");
+        assert_eq!(microarchitecture("AuthenticAMD", 25, 1, 0), "Zen 3");
+        assert_eq!(microarchitecture("AuthenticAMD", 25, 17, 0), "Zen 4");
+        assert_eq!(microarchitecture("GenuineIntel", 26, 2, 0), "");
+        assert_eq!(microarchitecture("GenuineIntel", 6, 85, 4), "Skylake");
+        assert_eq!(microarchitecture("GenuineIntel", 6, 85, 7), "Cascade Lake");
     }
 
     #[test]

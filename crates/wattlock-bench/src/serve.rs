@@ -11,6 +11,7 @@ use wattlock_shell::text;
 
 use crate::https::client::{self, Load, TLS12, TLS13, Tally};
 use crate::https::groups::Group;
+use crate::https::offer::Offer;
 use crate::https::rows::Measure;
 use crate::https::{Sides, done, in_turn, name_peers, pin, stock_name};
 use crate::machine_line;
@@ -65,21 +66,12 @@ fn compare(
             );
             continue;
         }
-        let config = client::config(version, &[Group::X25519, Group::P256, Group::P384], false)?;
+        let offer = Offer::new(version, &[Group::X25519, Group::P256, Group::P384]);
+        let sorts = [(1.0, offer.config()?)];
         let time = Duration::from_secs_f64(command.seconds / f64::from(ROUNDS));
         let once = |server: &Server| {
-            let (address, config) = (server.addresses[0], config.clone());
-            let (config, head) = (Some(config), "");
-            let load = Load {
-                address,
-                config,
-                other: None,
-                connections: CONNECTIONS,
-                paths,
-                stays: true,
-                head,
-                time,
-            };
+            let (address, sorts, connections) = (server.addresses[0], &sorts[..], CONNECTIONS);
+            let load = Load { address, sorts, connections, paths, stays: true, head: "", time };
             client::drive(&load, &|| server.cpu()).context(what)
         };
         eprintln!("wattlock: {what}");

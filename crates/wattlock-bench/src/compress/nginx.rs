@@ -3,11 +3,9 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rustls::ClientConfig;
 use rustls::version::TLS13;
 use wattlock_core::samples;
 use wattlock_shell::nginx::place::{Nginx, Parts};
@@ -16,8 +14,9 @@ use wattlock_shell::setup::Choice;
 use wattlock_shell::text;
 
 use super::Settings;
-use crate::https::client::{self, Load, Tally};
+use crate::https::client::{self, Load, Sort, Tally};
 use crate::https::groups::Group;
+use crate::https::offer::Offer;
 use crate::https::rows::Measure;
 use crate::https::{Sides, in_turn, name_peers, one_worker, stock_name};
 use crate::pair::{self, cell};
@@ -170,7 +169,7 @@ struct Servers {
     stock_free: Server,
     free: Server,
     alone: Server,
-    tls: Arc<ClientConfig>,
+    tls: [Sort; 1],
     words: String,
     against: String,
     _folder: tempfile::TempDir,
@@ -202,7 +201,7 @@ impl Servers {
             stock_free: start(OpenSsl::Stock, None)?,
             free: start(OpenSsl::Wattlock(parts), None)?,
             alone: start(OpenSsl::Wattlock(&alone), None)?,
-            tls: client::config(&TLS13, &[Group::X25519], false)?,
+            tls: [(1.0, Offer::new(&TLS13, &[Group::X25519]).config()?)],
             words: crate::machine_line(),
             against: stock_name(nginx),
             _folder: folder,
@@ -228,8 +227,7 @@ impl Servers {
             let paths = [path.to_owned()];
             let load = Load {
                 address: server.addresses[row.listener as usize],
-                config: (row.listener == Listens::Tls).then(|| self.tls.clone()),
-                other: None,
+                sorts: if row.listener == Listens::Tls { &self.tls } else { &[] },
                 connections,
                 paths: &paths,
                 stays: true,

@@ -1,5 +1,5 @@
-//! A client that costs little, so that the server is what is measured: one thread, many connections, plain HTTP or TLS with
-//! no signature verified, no certificate looked at, key exchanges that cost next to nothing (see `groups`).
+//! A client that costs little, so that the server is what is measured: one thread, many connections, plain HTTP or TLS
+//! (see `offer`).
 //!
 //! It trusts everybody. It is for measuring servers on loopback and for nothing else.
 
@@ -12,19 +12,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::OwnedFd;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{ClientConnection, Resumption};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    CipherSuite, ClientConfig, DigitallySignedStruct, Error, HandshakeKind, SignatureScheme,
-    SupportedCipherSuite, SupportedProtocolVersion,
-};
+use rustls::client::ClientConnection;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, HandshakeKind, NamedGroup};
 use wattlock_shell::INTERRUPTED;
 
 pub use rustls::version::{TLS12, TLS13};
-
-use super::groups::Group;
 
 /// Time after which a connection without an answer is a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,120 +26,16 @@ const WARM_UP: Duration = Duration::from_millis(200);
 /// Failures without a single success that are enough.
 const HOPELESS: u64 = 64;
 
-/// Says yes to every certificate and every signature.
-#[derive(Debug)]
-struct TrustsEverybody;
-
-impl ServerCertVerifier for TrustsEverybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![
-            SignatureScheme::ECDSA_NISTP256_SHA256,
-            SignatureScheme::ECDSA_NISTP384_SHA384,
-            SignatureScheme::RSA_PSS_SHA256,
-            SignatureScheme::RSA_PSS_SHA384,
-            SignatureScheme::RSA_PKCS1_SHA256,
-            SignatureScheme::RSA_PKCS1_SHA384,
-        ]
-    }
-}
-
-/// A client's settings: one version, groups in order of preference, AES-256-GCM, sessions kept or not.
-///
-/// # Errors
-/// A version without a cipher suite.
-pub fn config(
-    version: &'static SupportedProtocolVersion,
-    groups: &[Group],
-    resume: bool,
-) -> Result<Arc<ClientConfig>> {
-    with_suites(version, groups, resume, default_suites())
-}
-
-/// The same with one suite alone. One with CBC goes without encrypt-then-MAC, which rustls never offers.
-///
-/// # Errors
-/// As [`config`].
-pub fn config_of(
-    version: &'static SupportedProtocolVersion,
-    groups: &[Group],
-    resume: bool,
-    suite: CipherSuite,
-) -> Result<Arc<ClientConfig>> {
-    let own = super::cbc::suite(suite);
-    let mut known = aws_lc_rs::ALL_CIPHER_SUITES.iter().copied();
-    let suite =
-        own.or_else(|| known.find(|one| one.suite() == suite)).context("no such cipher suite here")?;
-    with_suites(version, groups, resume, vec![suite])
-}
-
-fn default_suites() -> Vec<SupportedCipherSuite> {
-    let mut provider: CryptoProvider = aws_lc_rs::default_provider();
-    provider.cipher_suites.retain(|suite| {
-        matches!(
-            suite.suite(),
-            CipherSuite::TLS13_AES_256_GCM_SHA384
-                | CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384
-                | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
-        )
-    });
-    provider.cipher_suites
-}
-
-fn with_suites(
-    version: &'static SupportedProtocolVersion,
-    groups: &[Group],
-    resume: bool,
-    cipher_suites: Vec<SupportedCipherSuite>,
-) -> Result<Arc<ClientConfig>> {
-    let kx_groups = groups.iter().map(|group| group.fixed()).collect();
-    let provider = CryptoProvider { kx_groups, cipher_suites, ..aws_lc_rs::default_provider() };
-    let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
-        .with_protocol_versions(&[version])?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(TrustsEverybody))
-        .with_no_client_auth();
-    config.resumption = if resume { Resumption::in_memory_sessions(16) } else { Resumption::disabled() };
-    Ok(Arc::new(config))
-}
+/// A sort of clients, and its share of the connections: the shares of all add up to 1.
+pub type Sort = (f64, Arc<ClientConfig>);
 
 /// What to do to a server.
 #[derive(Debug)]
 pub struct Load<'a> {
     /// Where it listens.
     pub address: SocketAddr,
-    /// How to talk to it; none: plain HTTP, and there must be paths.
-    pub config: Option<Arc<ClientConfig>>,
-    /// This share of connections use these settings instead: for handshakes that resume nothing.
-    pub other: Option<(f64, Arc<ClientConfig>)>,
+    /// The sorts of clients, each with its share of the connections; none: plain HTTP, and there must be paths.
+    pub sorts: &'a [Sort],
     /// Connections at once.
     pub connections: usize,
     /// Paths to request in turn; empty: handshakes, and each connection is closed.
@@ -166,6 +55,10 @@ pub struct Tally {
     pub done: u64,
     /// Of those, handshakes that resumed a session.
     pub resumed: u64,
+    /// Of those that did not, handshakes in which the server showed an ECDSA certificate.
+    pub ecdsa: u64,
+    /// Handshakes by the group that was agreed on; one without a key exchange has none.
+    pub groups: Vec<(NamedGroup, u64)>,
     /// Connections that ended otherwise than they should.
     pub failed: u64,
     /// Why the first of them did.
@@ -182,6 +75,22 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Takes the account of a finished handshake.
+    fn count(&mut self, tls: &ClientConnection) {
+        self.done += 1;
+        if tls.handshake_kind() == Some(HandshakeKind::Resumed) {
+            self.resumed += 1;
+        } else if tls.peer_certificates().is_some_and(|chain| chain.first().is_some_and(is_ecdsa)) {
+            self.ecdsa += 1;
+        }
+        if let Some(group) = tls.negotiated_key_exchange_group().map(|group| group.name()) {
+            match self.groups.iter_mut().find(|(known, _)| *known == group) {
+                Some((_, count)) => *count += 1,
+                None => self.groups.push((group, 1)),
+            }
+        }
+    }
+
     /// A second's worth.
     pub fn rate(&self) -> f64 {
         self.done as f64 / self.wall.as_secs_f64()
@@ -214,7 +123,7 @@ pub fn drive(load: &Load<'_>, cpu: &dyn Fn() -> Result<Duration>) -> Result<Tall
     let mut crowd = Crowd {
         load,
         epoll: epoll::create(CreateFlags::CLOEXEC)?,
-        opened: 0,
+        opened: vec![0; load.sorts.len()],
         asked: 0,
         tally: Tally::default(),
         buffer: vec![0; 256 << 10],
@@ -271,7 +180,8 @@ pub fn drive(load: &Load<'_>, cpu: &dyn Fn() -> Result<Duration>) -> Result<Tall
 struct Crowd<'a> {
     load: &'a Load<'a>,
     epoll: OwnedFd,
-    opened: u64,
+    /// Connections so far, of each sort.
+    opened: Vec<u64>,
     asked: usize,
     tally: Tally,
     buffer: Vec<u8>,
@@ -316,11 +226,10 @@ struct Chunks {
 impl Crowd<'_> {
     fn open(&mut self, slot: usize) -> Result<Connection> {
         let load = self.load;
-        let config = match &load.other {
-            Some((share, other)) if is_of_share(self.opened, *share) => Some(other),
-            _ => load.config.as_ref(),
-        };
-        self.opened += 1;
+        let config = next(load.sorts.iter().map(|(share, _)| *share), &self.opened).map(|sort| {
+            self.opened[sort] += 1;
+            &load.sorts[sort].1
+        });
         let since = Instant::now();
         let stream = TcpStream::connect(load.address).with_context(|| load.address.to_string())?;
         stream.set_nonblocking(true)?;
@@ -407,10 +316,7 @@ impl Crowd<'_> {
         if new && tls.tls13_tickets_received() == 0 {
             return Ok(false);
         }
-        self.tally.done += 1;
-        if tls.handshake_kind() == Some(HandshakeKind::Resumed) {
-            self.tally.resumed += 1;
-        }
+        self.tally.count(tls);
         write(connection)?;
         Ok(true)
     }
@@ -567,10 +473,18 @@ fn whereabouts(connection: &Connection) -> &'static str {
     if connection.shaken { "" } else { ", in the handshake" }
 }
 
-/// Whether the connection of this number, from 0, is one of a share that is spread evenly; the first is.
-fn is_of_share(number: u64, share: f64) -> bool {
-    let up_to = |count: u64| (count as f64 * share).ceil();
-    up_to(number + 1) > up_to(number)
+/// Which of several shares is the furthest behind, after so many of each: the next one is of that sort. So the sorts are
+/// spread evenly.
+fn next(shares: impl Iterator<Item = f64>, so_far: &[u64]) -> Option<usize> {
+    let all = so_far.iter().sum::<u64>() + 1;
+    let behind = shares.zip(so_far).map(|(share, had)| share * all as f64 - *had as f64);
+    behind.enumerate().max_by(|one, other| one.1.total_cmp(&other.1)).map(|(sort, _)| sort)
+}
+
+/// Whether a certificate's key is of an elliptic curve: it names id-ecPublicKey (RFC 5480, section 2.1.1).
+fn is_ecdsa(certificate: &CertificateDer<'_>) -> bool {
+    const ID: [u8; 9] = [6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
+    certificate.windows(ID.len()).any(|bytes| bytes == ID)
 }
 
 fn elapsed(since: Instant) -> u64 {
@@ -612,13 +526,18 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_connections_is_spread_evenly() {
-        for (share, of_100) in [(0.0, 0), (0.1, 10), (0.25, 25), (0.7, 70), (1.0, 100)] {
-            let count = |from: u64| (from..from + 100).filter(|one| is_of_share(*one, share)).count();
-            assert_eq!(count(0), of_100, "{share}");
-            assert!(count(1234).abs_diff(of_100) <= 1, "{share}");
-            assert_eq!(is_of_share(0, share), share > 0.0);
+    fn sorts_of_connections_are_spread_evenly() {
+        for shares in [&[1.0][..], &[0.9, 0.1], &[0.75, 0.25], &[0.81, 0.09, 0.09, 0.01], &[0.0, 1.0]] {
+            let mut had = vec![0; shares.len()];
+            for all in 1..=1000 {
+                let sort = next(shares.iter().copied(), &had).unwrap();
+                had[sort] += 1;
+                for (share, had) in shares.iter().zip(&had) {
+                    assert!((share * f64::from(all) - *had as f64).abs() < 2.0, "{shares:?}: {had} of {all}");
+                }
+            }
         }
+        assert_eq!(next([].into_iter(), &[]), None);
     }
 
     #[test]
@@ -626,14 +545,5 @@ mod tests {
         let tally = Tally { latencies: (1..=100).rev().map(|n| n * 1000).collect(), ..Tally::default() };
         assert_eq!((tally.latency_us(0.5), tally.latency_us(0.99)), (51.0, 100.0));
         assert_eq!(Tally::default().latency_us(0.99), 0.0);
-    }
-
-    #[test]
-    fn every_version_has_a_suite_and_takes_any_key_of_a_server() {
-        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
-            let config = config(version, &[Group::P384], false).unwrap();
-            assert!(!config.crypto_provider().cipher_suites.is_empty());
-            assert_eq!(config.crypto_provider().kx_groups[0].name(), rustls::NamedGroup::secp384r1);
-        }
     }
 }

@@ -4,16 +4,16 @@
 mod cbc;
 pub mod client;
 pub mod groups;
+pub mod offer;
 pub mod rows;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use rustix::thread::{CpuSet, sched_setaffinity};
-use rustls::CipherSuite;
 use serde_json::json;
 use wattlock_shell::nginx::page;
 use wattlock_shell::nginx::place::{Nginx, Places};
@@ -22,22 +22,23 @@ use wattlock_shell::setup::Choice;
 use wattlock_shell::text;
 
 use self::client::{Load, Tally};
+use self::groups::Group;
 use self::rows::{Measure, ROWS, Row};
 use super::machine_line;
 use super::pair::{self, Gain};
 use super::record::{By, Record, Row as Line};
 use super::tally::{Did, Done, between, engines};
 
-/// The suite of rows with CBC.
-const CBC: CipherSuite = CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA;
-
 /// Below this share of its core the worker was not what limited the rate.
 const FULL: f64 = 0.95;
+
+/// What a reader of a row with the hybrid must know where the stock server has none.
+const WITHOUT: &str = "the stock server's OpenSSL has no X25519MLKEM768: it takes X25519 of the same clients";
 
 /// What to measure.
 #[derive(Debug, Args)]
 pub struct Settings {
-    /// Only rows whose name contains this; may be repeated
+    /// Only the row of this name or, if none has it, rows whose name contains this; may be repeated
     #[arg(long = "rows", value_name = "TEXT", value_delimiter = ',')]
     rows: Vec<String>,
     /// List the rows' names and do nothing
@@ -61,11 +62,7 @@ pub struct Settings {
 
 /// Runs the benchmark.
 pub fn run(settings: &Settings, choice: &Choice, mut record: Record) -> Result<()> {
-    let wants = |row: &Row| {
-        settings.rows.is_empty() || settings.rows.iter().any(|part| row.name.contains(part.as_str()))
-    };
-    let rows: Vec<&Row> = ROWS.iter().filter(|row| wants(row)).collect();
-    ensure!(!rows.is_empty(), "no row's name contains {}", settings.rows.join(" or "));
+    let rows = wanted(&settings.rows)?;
     if settings.list {
         for row in rows {
             say!("{}", row.name);
@@ -83,7 +80,7 @@ pub fn run(settings: &Settings, choice: &Choice, mut record: Record) -> Result<(
         say!("{machine}");
         say!("{}; worker on core {server_core}, client on core {client_core}", pair.words);
     }
-    let (mut table, mut failures) = (Vec::new(), Vec::new());
+    let (mut table, mut failures, mut strays, mut without) = (Vec::new(), Vec::new(), Vec::new(), false);
     for row in rows {
         record.remark(row.name);
         let before = pair.done(row)?;
@@ -93,31 +90,53 @@ pub fn run(settings: &Settings, choice: &Choice, mut record: Record) -> Result<(
             eprintln!("    {}", engines.join("; "));
         }
         failures.extend(result.failures(row.name, ["stock", "ours"]));
+        let groups = pair.hybrid.map(|has| row.group(has));
+        strays.extend(result.strays(row.name, groups));
         if let Some(line) = result.line(row) {
             let params =
                 |line: Line| line.param("connections", row.connections).against(pair.against.as_str());
-            record.add(params(line).detail("server", &pair.words).detail("engines", &engines));
+            without |= groups[0] != groups[1];
+            let note = if groups[0] == groups[1] { "" } else { WITHOUT };
+            record.add(params(line).note(note).detail("server", &pair.words).detail("engines", &engines));
             table.push(result.cells(row));
         }
     }
     name_peers(&pair.against, &mut record);
     if record.shows() {
-        put!("{}", text::table(&HEADER, &table));
-        say!(
-            "each figure stands beside the other of its round, the one with the median gain; by CPU: the same of"
-        );
-        say!(
-            "handshakes or responses by each second of the worker's processor time; worker: its share of the core:"
-        );
-        say!(
-            "below {:.0} % the client or another process was the limit, and `by CPU` says more",
-            FULL * 100.0
-        );
-        say!("{}", pair::LEGEND);
+        show(&table, without)?;
     }
     record.finish()?;
     ensure!(failures.is_empty(), "connections failed: {}", failures.join("; "));
+    ensure!(strays.is_empty(), "another group was agreed on than the row's: {}", strays.join("; "));
     Ok(())
+}
+
+/// Shows the table and how to read it; `without`: the stock server has no hybrid.
+fn show(table: &[Vec<String>], without: bool) -> Result<()> {
+    put!("{}", text::table(&HEADER, table));
+    say!(
+        "each figure stands beside the other of its round, the one with the median gain; by CPU: the same of"
+    );
+    say!(
+        "handshakes or responses by each second of the worker's processor time; worker: its share of the core:"
+    );
+    say!("below {:.0} % the client or another process was the limit, and `by CPU` says more", FULL * 100.0);
+    say!("{}", pair::LEGEND);
+    if without {
+        say!("x25519mlkem768: {WITHOUT}");
+    }
+    Ok(())
+}
+
+/// The rows of these names, or whose names contain them; all, if there are none.
+fn wanted(parts: &[String]) -> Result<Vec<&'static Row>> {
+    let known = |part: &str| ROWS.iter().any(|row| row.name == part);
+    let is = |row: &Row, part: &str| if known(part) { row.name == part } else { row.name.contains(part) };
+    if let Some(part) = parts.iter().find(|part| !ROWS.iter().any(|row| is(row, part))) {
+        bail!("no row's name contains {part}");
+    }
+    let rows = ROWS.iter().filter(|row| parts.is_empty() || parts.iter().any(|part| is(row, part)));
+    Ok(rows.collect())
 }
 
 /// Pins this thread to a core.
@@ -158,8 +177,10 @@ pub fn in_turn(
 struct Pair {
     stock: Server,
     ours: Server,
-    /// Which listener has which key and buffers.
+    /// Which listener has which keys, groups and buffers.
     listeners: HashMap<Place, usize>,
+    /// Whether each side, the stock one first, has X25519MLKEM768.
+    hybrid: [bool; 2],
     words: String,
     /// The stock server and its OpenSSL, with versions.
     against: String,
@@ -167,10 +188,20 @@ struct Pair {
 }
 
 /// What listeners differ in.
-type Place = (KeyType, [Option<&'static str>; 2]);
+type Place = (&'static [KeyType], bool, [Option<&'static str>; 2]);
 
 fn place(row: &Row) -> Place {
-    (row.key, row.buffers)
+    (row.keys, row.groups.contains(&Group::Hybrid), row.buffers)
+}
+
+/// The groups of a server that has the hybrid; without, they are those of [`Server`].
+pub const GROUPS: &str = "ssl_ecdh_curve X25519MLKEM768:X25519:prime256v1:secp384r1;";
+
+/// Whether an OpenSSL has X25519MLKEM768 without Wattlock, by what [`stock_name`] calls it: 3.5 and later do.
+pub fn has_hybrid(stock: &str) -> bool {
+    let number = |text: Option<&str>| text.and_then(|text| text.parse::<u32>().ok());
+    let mut numbers = stock.rsplit(' ').next().unwrap_or_default().split('.');
+    (number(numbers.next()), number(numbers.next())) >= (Some(3), Some(5))
 }
 
 impl Pair {
@@ -183,14 +214,19 @@ impl Pair {
         for (name, bytes) in [("64k", 64 << 10), ("1m", 1 << 20)] {
             std::fs::write(root.join(name), vec![b'w'; bytes])?;
         }
-        let (mut listeners, mut keys) = ([Vec::new(), Vec::new()], HashMap::new());
+        let against = stock_name(&nginx);
+        let hybrid = [has_hybrid(&against), true];
+        let (mut listeners, mut places) = ([Vec::new(), Vec::new()], HashMap::new());
         for row in rows {
-            if let Entry::Vacant(free) = keys.entry(place(row)) {
+            if let Entry::Vacant(free) = places.entry(place(row)) {
                 free.insert(listeners[0].len());
-                let certificate = Certificate::self_signed(row.key, folder.path())?;
-                for (side, buffer) in listeners.iter_mut().zip(row.buffers) {
-                    let more = buffer.map_or(String::new(), |size| format!("ssl_buffer_size {size};"));
-                    side.push(Listener { port: 0, certificate: Some(certificate.clone()), more });
+                let certificates: Vec<Certificate> = row
+                    .keys
+                    .iter()
+                    .map(|key| Certificate::self_signed(*key, folder.path()))
+                    .collect::<Result<_>>()?;
+                for (at, side) in listeners.iter_mut().enumerate() {
+                    side.push(listener(&certificates, place(row).1 && hybrid[at], row.buffers[at])?);
                 }
             }
         }
@@ -204,8 +240,7 @@ impl Pair {
             .as_ref()
             .map_or(String::new(), |folder| format!(", libraries of {}", folder.display()));
         let words = format!("nginx {}, built with {linked}{other}", nginx.release());
-        let against = stock_name(&nginx);
-        Ok(Pair { stock, ours, listeners: keys, words, against, _folder: folder })
+        Ok(Pair { stock, ours, listeners: places, hybrid, words, against, _folder: folder })
     }
 
     /// What the server with Wattlock has done so far, by its own count.
@@ -219,16 +254,10 @@ impl Pair {
         let at = self.listeners[&place(row)];
         let paths: Vec<String> = row.path.iter().map(|path| (*path).to_owned()).collect();
         let once = |server: &Server| {
-            let fresh = match row.cbc {
-                true => client::config_of(row.version, row.groups, false, CBC)?,
-                false => client::config(row.version, row.groups, false)?,
-            };
-            let config =
-                if row.resumed { client::config(row.version, row.groups, true)? } else { fresh.clone() };
+            let sorts = row.sorts()?;
             let load = Load {
                 address: server.addresses[at],
-                config: Some(config),
-                other: row.resumed.then_some((0.1, fresh)),
+                sorts: &sorts,
                 connections: row.connections,
                 paths: &paths,
                 stays: true,
@@ -239,6 +268,18 @@ impl Pair {
         };
         in_turn(settings.rounds, || once(&self.stock), || once(&self.ours))
     }
+}
+
+/// A listener with certificates, the hybrid group if the server has it, and a size of `ssl_buffer_size`.
+fn listener(certificates: &[Certificate], hybrid: bool, buffer: Option<&str>) -> Result<Listener> {
+    let mut more = buffer.map_or(String::new(), |size| format!("ssl_buffer_size {size};"));
+    if hybrid {
+        more += GROUPS;
+    }
+    for certificate in certificates.iter().skip(1) {
+        more += &certificate.directives()?;
+    }
+    Ok(Listener { port: 0, certificate: certificates.first().cloned(), more })
 }
 
 /// What an nginx and the OpenSSL that it runs with are called: `nginx 1.22.1 + OpenSSL 3.0.19`.
@@ -327,6 +368,17 @@ impl Sides {
         sides.into_iter().zip([&self.stock, &self.ours]).filter_map(failed).collect()
     }
 
+    /// Handshakes by another group than that of each side, in words.
+    fn strays(&self, row: &str, wanted: [Group; 2]) -> Vec<String> {
+        let stray = |((side, tallies), wanted): ((&str, &Vec<Tally>), Group)| {
+            let wanted = format!("{:?}", wanted.fixed().name());
+            let others = groups(tallies).into_iter().filter(|(name, _)| *name != wanted);
+            let others: Vec<String> = others.map(|(name, count)| format!("{count} by {name}")).collect();
+            (!others.is_empty()).then(|| format!("{row}, {side}, not by {wanted}: {}", others.join(", ")))
+        };
+        ["stock", "ours"].into_iter().zip([&self.stock, &self.ours]).zip(wanted).filter_map(stray).collect()
+    }
+
     fn figures(&self, figure: impl Fn(&Tally) -> f64) -> [Vec<f64>; 2] {
         [&self.stock, &self.ours].map(|side| side.iter().map(&figure).collect())
     }
@@ -346,6 +398,7 @@ impl Sides {
                 "p50_us": self.both(|tally| tally.latency_us(0.5))[at],
                 "p99_us": self.both(|tally| tally.latency_us(0.99))[at],
                 "done": sum(|tally| tally.done), "resumed": sum(|tally| tally.resumed),
+                "ecdsa": sum(|tally| tally.ecdsa), "groups": groups(side),
                 "failed": sum(|tally| tally.failed), "bytes": sum(|tally| tally.bytes),
             })
         };
@@ -363,6 +416,15 @@ impl Sides {
         let others = [("by_rate", Measure::Rate), ("by_p50", Measure::P50), ("by_p99", Measure::P99)];
         Some(others.into_iter().fold(line, |line, (name, measure)| line.detail(name, self.gain(measure))))
     }
+}
+
+/// Handshakes of rounds by the name of their group.
+fn groups(rounds: &[Tally]) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for (group, count) in rounds.iter().flat_map(|tally| &tally.groups) {
+        *all.entry(format!("{group:?}")).or_insert(0) += count;
+    }
+    all
 }
 
 const HEADER: [&str; 7] = ["row", "stock", "ours", "gain", "gain by CPU", "p50 / p99, us", "worker, %"];
@@ -392,6 +454,8 @@ impl Sides {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use rustls::NamedGroup;
 
     use super::*;
 
@@ -446,6 +510,48 @@ mod tests {
         assert_eq!(name(built), "nginx 1.22.1 + OpenSSL 3.0.19");
         let both = format!("{built} (running with OpenSSL 3.0.22 25 Aug 2026)");
         assert_eq!(name(&both), "nginx 1.22.1 + OpenSSL 3.0.22");
+    }
+
+    #[test]
+    fn a_row_of_that_name_is_wanted_alone_and_an_unknown_part_is_refused() {
+        let names = |parts: &[&str]| -> Result<Vec<&str>> {
+            let parts: Vec<String> = parts.iter().map(|part| (*part).to_owned()).collect();
+            Ok(wanted(&parts)?.iter().map(|row| row.name).collect())
+        };
+        assert_eq!(names(&["tls13-both-x25519"]).unwrap(), ["tls13-both-x25519"]);
+        assert_eq!(names(&["tls13-both"]).unwrap().len(), 4);
+        assert_eq!(names(&[]).unwrap().len(), ROWS.len());
+        let error = names(&["tls13-both-x25519", "tls14"]).unwrap_err();
+        assert_eq!(error.to_string(), "no row's name contains tls14");
+    }
+
+    #[test]
+    fn the_hybrid_is_stock_from_3_5_on() {
+        for (stock, has) in [
+            ("nginx 1.22.1 + OpenSSL 3.0.19", false),
+            ("nginx 1.26.3 + OpenSSL 3.4.10", false),
+            ("nginx 1.26.3 + OpenSSL 3.5.0-dev", true),
+            ("nginx 1.26.3 + OpenSSL 3.10.0", true),
+            ("nginx 1.28.0 + OpenSSL 4.0.0", true),
+            ("nginx 1.26.3 + OpenSSL ", false),
+        ] {
+            assert_eq!(has_hybrid(stock), has, "{stock}");
+        }
+    }
+
+    #[test]
+    fn a_handshake_by_another_group_is_told() {
+        let row = ROWS.iter().find(|row| row.name == "tls13-both-x25519mlkem768").unwrap();
+        let by = |groups: &[(NamedGroup, u64)]| vec![Tally { groups: groups.to_vec(), ..tally(9, 9) }];
+        let (hybrid, plain) = ((NamedGroup::X25519MLKEM768, 9), (NamedGroup::X25519, 9));
+        let wanted = |stock| [stock, true].map(|has| row.group(has));
+        let older = Sides { stock: by(&[plain]), ours: by(&[hybrid]) };
+        assert_eq!(older.strays(row.name, wanted(false)), [""; 0]);
+        let told = older.strays(row.name, wanted(true));
+        assert_eq!(told, ["tls13-both-x25519mlkem768, stock, not by X25519MLKEM768: 9 by X25519"]);
+        let mixed = Sides { stock: by(&[plain]), ours: by(&[hybrid, plain]) };
+        let told = mixed.strays(row.name, wanted(false));
+        assert_eq!(told, ["tls13-both-x25519mlkem768, ours, not by X25519MLKEM768: 9 by X25519"]);
     }
 
     #[test]

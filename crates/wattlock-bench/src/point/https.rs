@@ -31,7 +31,8 @@ use super::s_time::{self, STime};
 use super::{Point, by_board, is_device, refuse_idle_device};
 use crate::https::client::{self, Load, TLS12, TLS13, Tally};
 use crate::https::groups::Group;
-use crate::https::{done, pin};
+use crate::https::offer::Offer;
+use crate::https::{GROUPS, done, has_hybrid, pin, stock_name};
 use crate::record::version_of;
 use crate::tally::{self, Done, between, engines};
 use crate::tended::Tended;
@@ -103,7 +104,7 @@ const CURVES: &[(&str, &str)] =
     &[("b283", "sect283r1"), ("b409", "sect409r1"), ("k283", "sect283k1"), ("k409", "sect409k1")];
 
 /// All that the provider can be told to offer for TLS.
-const ALGORITHMS: &str = "gcm,cbc,cbc-hmac,ctr,rsa,ec,x25519,kdf";
+const ALGORITHMS: &str = "gcm,cbc,cbc-hmac,ctr,rsa,ec,x25519,ml-kem,kdf";
 
 /// How long OpenSSL may take to list its curves.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -243,7 +244,8 @@ impl Wanted {
             0 => String::new(),
             level => format!("gzip on; gzip_min_length 0; gzip_types *; gzip_comp_level {level};"),
         };
-        format!("ssl_buffer_size {}; {gzip}", self.buffer)
+        let groups = if self.groups.contains(&Group::Hybrid) { GROUPS } else { "" };
+        format!("ssl_buffer_size {}; {gzip}{groups}", self.buffer)
     }
 
     /// Those of all servers.
@@ -270,13 +272,14 @@ impl Wanted {
             (false, false) => "Connection: close\r\n",
             (true, false) => "Accept-Encoding: gzip\r\nConnection: close\r\n",
         };
-        let config = |resume| client::config_of(self.version, &self.groups, resume, suite);
-        let fresh = config(false)?;
-        let resumes = self.full < 1.0;
+        let offer = Offer { suite: Some(suite), ..Offer::new(self.version, &self.groups) };
+        let mut sorts = vec![(self.full, offer.config()?)];
+        if self.full < 1.0 {
+            sorts.push((1.0 - self.full, Offer { resumes: true, ..offer }.config()?));
+        }
         let load = Load {
             address,
-            config: Some(if resumes { config(true)? } else { fresh.clone() }),
-            other: resumes.then_some((self.full, fresh)),
+            sorts: &sorts,
             connections: self.connections,
             paths: &paths,
             stays: self.stays,
@@ -394,6 +397,9 @@ fn groups(given: &mut Given, key: KeyType, old: bool) -> Result<Vec<Group>> {
         _ => Group::value_variants()
             [given.one_of("group", &names.iter().map(String::as_str).collect::<Vec<_>>())?],
     };
+    if old && group == Group::Hybrid {
+        return Err(usage("group=x25519mlkem768 is of TLS 1.3: it needs version=1.3"));
+    }
     given.set("group", text::typed(&group));
     let also = own.filter(|own| old && *own != group);
     Ok([Some(group), also].into_iter().flatten().collect())
@@ -410,6 +416,10 @@ pub fn run(given: &mut Given, point: &mut Point<'_>) -> Result<Measured> {
         Some(_) => why,
         None => cannot(line(&why)),
     })?;
+    let stock = stock_name(&nginx);
+    if wanted.side == Side::Stock && wanted.groups.contains(&Group::Hybrid) && !has_hybrid(&stock) {
+        return Err(cannot(format!("{stock} has no X25519MLKEM768")));
+    }
     let folder = super::folder(None)?;
     let root = folder.path().join("files");
     std::fs::create_dir(&root)?;
@@ -626,6 +636,7 @@ mod tests {
             (&["key=p256"], "ecdhe-ecdsa-aes256-gcm-sha384", "p256", 1),
             (&["key=p384", "group=x25519"], "ecdhe-ecdsa-aes256-gcm-sha384", "x25519", 2),
             (&["version=1.3", "key=p384", "group=x25519"], "aes256-gcm-sha384", "x25519", 1),
+            (&["version=1.3", "group=x25519mlkem768"], "aes256-gcm-sha384", "x25519mlkem768", 1),
             (&["suite=ECDHE-RSA-AES256-SHA384"], "ecdhe-rsa-aes256-sha384", "x25519", 1),
         ] {
             let (given, wanted) = read(words, "adaptive");
@@ -633,7 +644,7 @@ mod tests {
             let wanted = wanted.unwrap();
             assert_eq!(wanted.groups.len(), offered, "{words:?}");
             let Suite::Ours(suite) = wanted.suite else { panic!("{words:?}") };
-            client::config_of(wanted.version, &wanted.groups, false, suite).unwrap();
+            Offer { suite: Some(suite), ..Offer::new(wanted.version, &wanted.groups) }.config().unwrap();
         }
     }
 
@@ -641,7 +652,8 @@ mod tests {
     fn every_suite_in_the_list_is_the_clients() {
         for (name, suite, signs) in SUITES {
             let version = if *signs == Signs::Any { &TLS13 } else { &TLS12 };
-            let config = client::config_of(version, &[Group::P256], false, *suite).unwrap();
+            let offer = Offer { suite: Some(*suite), ..Offer::new(version, &[Group::P256]) };
+            let config = offer.config().unwrap();
             assert_eq!(config.crypto_provider().cipher_suites[0].suite(), *suite, "{name}");
         }
     }
@@ -676,6 +688,8 @@ mod tests {
             &["full=nan"],
             &["page=1T"],
             &["group=p521"],
+            &["group=x25519mlkem768"],
+            &["group=mlkem768", "version=1.3"],
         ] {
             let error = read(words, "adaptive").1.unwrap_err();
             assert!(error.downcast_ref::<wattlock_door::Error>().is_some(), "{words:?}: {error}");

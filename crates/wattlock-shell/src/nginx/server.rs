@@ -89,6 +89,15 @@ impl Certificate {
         ensure!(output.status.success(), "openssl req: {}", String::from_utf8_lossy(&output.stderr).trim());
         Ok(made)
     }
+
+    /// A server's directives for it. A server with several shows each client the one that fits.
+    ///
+    /// # Errors
+    /// A path that cannot stand in a configuration.
+    pub fn directives(&self) -> Result<String> {
+        let [chain, key] = [quoted(&self.chain)?, quoted(&self.key)?];
+        Ok(format!("ssl_certificate {chain};\nssl_certificate_key {key};\n"))
+    }
 }
 
 /// One address to listen on.
@@ -369,8 +378,7 @@ fn configuration(plan: &Plan<'_>, at: &str, addresses: &[SocketAddr]) -> Result<
             if http2 && own_directive {
                 put("http2 on;");
             }
-            put(&format!("ssl_certificate {};", quoted(&certificate.chain)?));
-            put(&format!("ssl_certificate_key {};", quoted(&certificate.key)?));
+            put(&certificate.directives()?);
         } else {
             put(&format!("listen {address};"));
         }
