@@ -341,7 +341,7 @@ fn older_files_that_another_program_keeps_are_not_the_volumes() {
     good(&desk.fs(&["check", "vol"]));
     let repaired = desk.fs(&["check", "--repair", "vol"]);
     good(&repaired);
-    assert!(text(&repaired).contains(".stversions: another program's"), "{}", text(&repaired));
+    assert!(text(&repaired).contains("[.stversions]: another program's"), "{}", text(&repaired));
     good(&desk.fs(&["key", "rotate", "vol"]));
     good(&desk.fs(&["check", "vol"]));
     assert!(tree(&versions) == kept);

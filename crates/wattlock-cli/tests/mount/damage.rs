@@ -391,8 +391,8 @@ fn audit_13_what_commands_show_or_keep_only_in_part_they_print() {
         let inode = fs::metadata(mounted.join("torn")).unwrap().ino();
         desk.kill(desk.process());
         // As a crash leaves what was never synced.
-        let entries = fs::read_dir(desk.at("vol")).unwrap().map(|entry| entry.unwrap().path());
-        let stored = entries.filter(|path| fs::metadata(path).unwrap().ino() == inode).next().unwrap();
+        let mut entries = fs::read_dir(desk.at("vol")).unwrap().map(|entry| entry.unwrap().path());
+        let stored = entries.find(|path| fs::metadata(path).unwrap().ino() == inode).unwrap();
         let file = fs::File::options().write(true).open(stored).unwrap();
         file.set_len(slot(2) as u64 + 100).unwrap();
         let output = desk.run(&[&["fs"], command].concat());

@@ -114,8 +114,8 @@ fn a_rotation_after_a_crash_mends_first_and_moves_times_on_as_a_mounted_one_does
     fs::write(mounted.join("torn"), vec![7; 50_000]).unwrap();
     let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(mounted.join("torn")).unwrap());
     desk.kill(desk.process());
-    let entries = fs::read_dir(desk.at("vol")).unwrap().map(|entry| entry.unwrap());
-    let torn = entries.filter(|entry| std::os::unix::fs::DirEntryExt::ino(entry) == inode).next().unwrap();
+    let mut entries = fs::read_dir(desk.at("vol")).unwrap().map(|entry| entry.unwrap());
+    let torn = entries.find(|entry| std::os::unix::fs::DirEntryExt::ino(entry) == inode).unwrap();
     fs::File::options().write(true).open(torn.path()).unwrap().set_len(0).unwrap();
     good(&desk.run(&ROTATE));
     assert!(good(&desk.run(&["fs", "check", "-i", "key.txt", "vol"])).contains(" 0 damaged"));
