@@ -1,5 +1,10 @@
 //! `wattlock status`: what every process with a runtime has done where, read from shared memory.
 
+mod verdict;
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
 use clap::Args;
 use wattlock::telemetry::{Cell, Snapshot, read_all};
@@ -19,24 +24,38 @@ pub struct Command {
 
 /// Runs the command.
 pub fn run(command: &Command) -> Result<()> {
+    let mut before: Option<(Vec<Snapshot>, Instant)> = None;
     loop {
-        let found = read_all();
+        let (found, now) = (read_all(), Instant::now());
         if command.json {
             say!("{}", serde_json::to_string_pretty(&found)?);
         } else {
-            print_people(&found)?;
+            let since = before.as_ref().map(|(before, then)| (&before[..], now.duration_since(*then)));
+            print_people(&found, since)?;
         }
         let Some(seconds) = command.watch else { return Ok(()) };
-        std::thread::sleep(std::time::Duration::from_secs_f64(seconds));
+        before = Some((found, now));
+        std::thread::sleep(Duration::from_secs_f64(seconds));
     }
 }
 
-fn print_people(found: &[Snapshot]) -> Result<()> {
+/// Moves to the upper left corner and clears the screen (ECMA-48: CUP, ED).
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// A line a program, and then each process. What is printed again replaces what is on a terminal.
+fn print_people(found: &[Snapshot], since: Option<(&[Snapshot], Duration)>) -> Result<()> {
+    if since.is_some() && std::io::stdout().is_terminal() {
+        put!("{CLEAR}");
+    }
     if found.is_empty() {
         say!("No running program uses Wattlock (or none whose counters you may read).");
+        return Ok(());
+    }
+    for line in verdict::lines(found, since) {
+        say!("{line}");
     }
     for snapshot in found {
-        put!("{}", describe(snapshot));
+        put!("\n{}", describe(snapshot));
     }
     Ok(())
 }
