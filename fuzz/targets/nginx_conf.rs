@@ -11,10 +11,15 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../crates/wattlock-cli/src/nginx/edit.rs"]
 mod edit;
 
-// The one function that it takes of this crate, which has every engine in it: paths here have nothing that it refuses.
+// What it takes of this crate, which has every engine in it: paths here have nothing that it refuses.
 extern crate self as wattlock_shell;
 
 pub mod nginx {
+    pub mod server {
+        pub const HYBRID: &str = "X25519MLKEM768";
+        pub const HYBRID_FIRST: &str = "ssl_ecdh_curve X25519MLKEM768:X25519;";
+    }
+
     pub mod place {
         pub fn plain(_text: &str) -> anyhow::Result<()> {
             Ok(())
@@ -27,8 +32,8 @@ fuzz_target!(|bytes: &[u8]| {
     let without = edit::disabled(text);
     assert!(edit::is_enabled(text) || without == text);
     let _ = edit::modules(text);
-    for environment in [false, true] {
-        let on = match edit::enabled(text, Path::new("/m/wattlock.so"), environment) {
+    for (environment, hybrid) in [(false, false), (false, true), (true, false), (true, true)] {
+        let on = match edit::enabled(text, Path::new("/m/wattlock.so"), environment, hybrid) {
             Ok(on) => on,
             Err(error) => {
                 assert!(!format!("{error:#}").contains('\n'), "{error:#}");
@@ -37,7 +42,8 @@ fuzz_target!(|bytes: &[u8]| {
         };
         assert!(edit::is_enabled(&on) && edit::disabled(&on) == without, "not every byte came back");
         assert_eq!(edit::modules(&on), [Path::new("/m/wattlock.so")]);
-        let again = edit::enabled(&on, Path::new("/m/wattlock.so"), environment).expect("a second time");
+        let again =
+            edit::enabled(&on, Path::new("/m/wattlock.so"), environment, hybrid).expect("a second time");
         assert!(again == on, "a second time changes something");
         assert!(edit::diff(Path::new("f"), text, &on).starts_with("--- f\n+++ f\n"));
     }
