@@ -19,7 +19,8 @@ use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS, PARAM_U
 use crate::x25519::LEN as X25519_LEN;
 use crate::x25519::key::Parts as X25519;
 
-type Seed = Zeroizing<[u8; SEED]>;
+/// [`SEED`] bytes. On the heap: each move of an array would leave a copy behind that nobody wipes.
+type Seed = Zeroizing<Vec<u8>>;
 
 /// A key of which at least the public half is there.
 #[derive(Clone)]
@@ -50,8 +51,8 @@ impl Parts {
     }
 
     /// The seed.
-    pub fn seed(&self) -> Option<&[u8; SEED]> {
-        self.seed.as_deref()
+    pub fn seed(&self) -> Option<&[u8]> {
+        self.seed.as_ref().map(|seed| &seed[..])
     }
 
     /// The private half as it is encoded: ML-KEM's, then X25519's.
@@ -109,31 +110,31 @@ impl Parts {
     }
 
     /// Of a seed.
-    pub fn of_seed(provider: &Provider, seed: &[u8; SEED]) -> Result<Parts, Error> {
+    fn of_seed(provider: &Provider, seed: Seed) -> Result<Parts, Error> {
         // Not on the stack, here and below: that of a job is small.
         let mut own = Zeroizing::new(vec![0; PRIVATE]);
         let data = Data::Apart { from: &[], to: &mut own };
         let mut one =
-            [Item::new(Request { nonce: seed, ..Request::new(Kind::MlKem768Generate, Key::none(), data) })];
+            [Item::new(Request { nonce: &seed, ..Request::new(Kind::MlKem768Generate, Key::none(), data) })];
         provider.perform_all(&mut one);
         one[0].result?;
-        Parts::whole(&own, Some(Zeroizing::new(*seed)), None)
+        Parts::whole(&own, Some(seed), None)
     }
 
     /// Fresh. A pair of X25519 is one that was made in advance, or is made together with ML-KEM's.
     fn generate<F: Form>(provider: &Provider) -> Result<Parts, Error> {
-        let mut seed = Seed::new([0; SEED]);
-        if !provider.child.random(&mut *seed) {
+        let mut seed = Seed::new(vec![0; SEED]);
+        if !provider.child.random(&mut seed) {
             return Err(Error::Unsupported);
         }
         if !F::HYBRID {
-            return Parts::of_seed(provider, &seed);
+            return Parts::of_seed(provider, seed);
         }
         let (mut own, mut pair) = (Zeroizing::new(vec![0; PRIVATE]), Zeroizing::new([0; 2 * X25519_LEN]));
         let is_there = provider.take_from_stock(Kind::X25519Generate, &mut *pair);
         let request = |kind, to| Request::new(kind, Key::none(), Data::Apart { from: &[], to });
         let mut items =
-            vec![Item::new(Request { nonce: &*seed, ..request(Kind::MlKem768Generate, &mut own) })];
+            vec![Item::new(Request { nonce: &seed, ..request(Kind::MlKem768Generate, &mut own) })];
         if !is_there {
             items.push(Item::new(request(Kind::X25519Generate, &mut *pair)));
         }
@@ -174,11 +175,13 @@ impl Parts {
 
     /// The same of bytes of any number.
     pub fn of_given_seed(provider: &Provider, seed: &[u8]) -> Option<Parts> {
-        let Ok(seed) = seed.try_into() else {
+        if seed.len() != SEED {
             raise(Reason::InvalidSeedLength);
             return None;
-        };
-        Parts::of_seed(provider, seed).inspect_err(|_| raise(Reason::FailedToGenerateKey)).ok()
+        }
+        Parts::of_seed(provider, Seed::new(seed.to_vec()))
+            .inspect_err(|_| raise(Reason::FailedToGenerateKey))
+            .ok()
     }
 }
 
@@ -250,7 +253,7 @@ pub struct Generation<F> {
     provider: &'static Provider,
     selection: c_int,
     /// What it is made of, if the caller says.
-    seed: Option<Zeroizing<Vec<u8>>>,
+    seed: Option<Seed>,
     form: PhantomData<F>,
 }
 
