@@ -9,7 +9,7 @@ use wattlock::core::{Data, Error, Item, Key, Kind, ML_KEM_768_PUBLIC, Material, 
 use wattlock_cpu::kem::is_reduced;
 use zeroize::Zeroizing;
 
-use super::{BITS, CIPHERTEXT, Form, Hybrid, PRIVATE, PUBLIC, Plain, SECURITY_BITS, SEED};
+use super::{BITS, CIPHERTEXT, Form, Hybrid, PRIVATE, PUBLIC, Plain, SECRET, SECURITY_BITS, SEED};
 use crate::arg::Callback;
 use crate::entries::keymgmt::{self, KeyType};
 use crate::error::{Reason, raise};
@@ -102,11 +102,28 @@ impl Parts {
         let data = Data::Apart { from: public, to: &mut hash };
         let hashed = provider.run(&mut Request::new(Kind::Sha3_256, Key::none(), data));
         let is_own = own[ML_KEM_768_PUBLIC.end..].starts_with(&hash);
-        if hashed.is_err() || !is_own || !is_reduced(public) || !is_reduced(own) {
+        let is_good = hashed.is_ok() && is_own && is_reduced(public) && is_reduced(own);
+        let parts = is_good.then(|| Parts::whole(own, None, x25519).ok()).flatten();
+        let parts = parts.filter(|parts| parts.is_pair(provider, &hash));
+        if parts.is_none() {
             raise(Reason::InvalidKey);
-            return None;
         }
-        Parts::whole(own, None, x25519).ok()
+        parts
+    }
+
+    /// Whether the private half of ML-KEM opens what is encapsulated to the public one with this randomness: nothing else
+    /// shows that its secret vector belongs to it. Never pauses.
+    fn is_pair(&self, provider: &Provider, m: &[u8]) -> bool {
+        let Some(key) = &self.private else { return false };
+        let mut room = Zeroizing::new(vec![0; CIPHERTEXT + 2 * SECRET]);
+        let (made, opened) = room.split_at_mut(CIPHERTEXT + SECRET);
+        let data = Data::Apart { from: &self.public[..PUBLIC], to: &mut *made };
+        let request = Request::new(Kind::MlKem768Encapsulate, Key::none(), data);
+        let made_it = provider.run_or_wait(Request { nonce: m, ..request });
+        let (ciphertext, secret) = made.split_at(CIPHERTEXT);
+        let data = Data::Apart { from: ciphertext, to: &mut *opened };
+        let opened_it = provider.run_or_wait(Request::new(Kind::MlKem768Decapsulate, key, data));
+        made_it.is_ok() && opened_it.is_ok() && bool::from(secret.ct_eq(opened))
     }
 
     /// Of a seed.

@@ -162,6 +162,7 @@ fn keys_in_files_that_are_not_in_order_are_refused() {
         ("another secret of rejection", both(seed, &changed(expanded, 2399, 1))),
         ("a short seed", pkcs8(&value(0x80, &[&seed[1..]]))),
         ("a long key", pkcs8(&value(4, &[expanded, &[0]]))),
+        ("another secret vector", pkcs8(&value(4, &[&changed(expanded, 5, 1)]))),
         ("another hash", pkcs8(&value(4, &[&changed(expanded, 2336, 1)]))),
         ("another public half", pkcs8(&value(4, &[&changed(expanded, 1152, 1)]))),
         ("nothing", pkcs8(&[])),
