@@ -794,10 +794,42 @@ any_type(const char *type, size_t more)
     EVP_PKEY_free(c.key);
 }
 
+static unsigned char  seed[65];
+
+/* A job that takes a key in, by its seed alone and from a file. */
+static int
+taken_in(void *unused)
+{
+    EVP_PKEY             *key = key_of(PLAIN, NULL, 0, NULL, 0, seed, 64), *read;
+    unsigned char        *der = NULL;
+    const unsigned char  *at;
+    int                  len = key != NULL ? i2d_PrivateKey(key, &der) : 0;
+
+    (void) unused;
+    at = der;
+    read = len > 0 ? d2i_AutoPrivateKey_ex(NULL, &at, len, ctx, NULL) : NULL;
+    len = read != NULL && EVP_PKEY_eq(key, read) == 1;
+    OPENSSL_free(der);
+    EVP_PKEY_free(read);
+    EVP_PKEY_free(key);
+    return len;
+}
+
+static void
+without_a_pause(int (*work)(void *))
+{
+    ASYNC_JOB       *job = NULL;
+    ASYNC_WAIT_CTX  *wait = ASYNC_WAIT_CTX_new();
+    int             done = 0;
+
+    MUST(ASYNC_start_job(&job, wait, &done, work, NULL, 0) == ASYNC_FINISH && done == 1);
+    ASYNC_WAIT_CTX_free(wait);
+}
+
 static void
 keys(void)
 {
-    static unsigned char  seed[65], priv[PRIVATE], text[2][CIPHERTEXT], secret[2][32], fresh[32];
+    static unsigned char  priv[PRIVATE], text[2][CIPHERTEXT], secret[2][32], fresh[32];
     EVP_PKEY              *key, *same;
     size_t                text_len = CIPHERTEXT, secret_len = 32;
     EVP_PKEY_CTX          *making;
@@ -823,6 +855,7 @@ keys(void)
     /* The last bytes are the secret of implicit rejection, which no hash covers. */
     priv[PRIVATE - 1] ^= 1;
     MUST(key_of(PLAIN, NULL, 0, priv, PRIVATE, seed, 64) == NULL);
+    without_a_pause(taken_in);
     params[0] = OSSL_PARAM_construct_octet_string("seed", seed, 64);
     making = EVP_PKEY_CTX_new_from_name(ctx, PLAIN, NULL);
     same = NULL;

@@ -126,14 +126,17 @@ impl Parts {
         made_it.is_ok() && opened_it.is_ok() && bool::from(secret.ct_eq(opened))
     }
 
-    /// Of a seed.
-    fn of_seed(provider: &Provider, seed: Seed) -> Result<Parts, Error> {
+    /// Of a seed. Inside a job it may pause, if the caller says so.
+    fn of_seed(provider: &Provider, seed: Seed, pauses: bool) -> Result<Parts, Error> {
         // Not on the stack, here and below: that of a job is small.
         let mut own = Zeroizing::new(vec![0; PRIVATE]);
         let data = Data::Apart { from: &[], to: &mut own };
         let mut one =
             [Item::new(Request { nonce: &seed, ..Request::new(Kind::MlKem768Generate, Key::none(), data) })];
-        provider.perform_all(&mut one);
+        match pauses {
+            true => provider.perform_all(&mut one),
+            false => one[0].result = provider.run_or_wait(one[0].request.reborrow()),
+        }
         one[0].result?;
         Parts::whole(&own, Some(seed), None)
     }
@@ -145,7 +148,7 @@ impl Parts {
             return Err(Error::Unsupported);
         }
         if !F::HYBRID {
-            return Parts::of_seed(provider, seed);
+            return Parts::of_seed(provider, seed, true);
         }
         let (mut own, mut pair) = (Zeroizing::new(vec![0; PRIVATE]), Zeroizing::new([0; 2 * X25519_LEN]));
         let is_there = provider.take_from_stock(Kind::X25519Generate, &mut *pair);
@@ -190,13 +193,14 @@ impl Parts {
         Some(parts)
     }
 
-    /// The same of bytes of any number.
+    /// Of a seed that a caller brings, if it has the right length. Never pauses: import and decoders look at the thread's
+    /// queue of errors before and after it, and other connections would use that meanwhile.
     pub fn of_given_seed(provider: &Provider, seed: &[u8]) -> Option<Parts> {
         if seed.len() != SEED {
             raise(Reason::InvalidSeedLength);
             return None;
         }
-        Parts::of_seed(provider, Seed::new(seed.to_vec()))
+        Parts::of_seed(provider, Seed::new(seed.to_vec()), false)
             .inspect_err(|_| raise(Reason::FailedToGenerateKey))
             .ok()
     }
@@ -296,10 +300,11 @@ impl<F: Form> Generation<F> {
 
     /// A seed serves once.
     fn make(&mut self) -> Option<Parts> {
-        if let Some(seed) = self.seed.take() {
-            return Parts::of_given_seed(self.provider, &seed);
-        }
-        Parts::generate::<F>(self.provider).inspect_err(|_| raise(Reason::FailedToGenerateKey)).ok()
+        let made = match self.seed.take() {
+            Some(seed) => Parts::of_seed(self.provider, seed, true),
+            None => Parts::generate::<F>(self.provider),
+        };
+        made.inspect_err(|_| raise(Reason::FailedToGenerateKey)).ok()
     }
 }
 
