@@ -34,6 +34,7 @@ pub enum Reason {
     NoKeySet = 114,
     NoParametersSet = 177,
     MissingKey = 128,
+    NullLengthPointer = 247,
     TagNotSet = 119,
     TagNotNeeded = 120,
     NotSupported = 136,

@@ -170,12 +170,14 @@ impl Parts {
         Ok(Parts { public, private: Some(Key::ml_kem_768(own)?), seed, x25519: x25519.map(Into::into) })
     }
 
-    /// What a list says; a private half that comes with others must belong to them.
+    /// What a list says; a private half that comes with others must belong to them. What has no bytes is as good as absent.
     fn of_list<F: Form>(provider: &Provider, params: Params<'_>, private: bool) -> Option<Parts> {
-        let given = |key| params.get(key).map(|one| one.octets().ok_or(()));
-        let own = |key| given(key).filter(|_| private);
-        let seed = own(c"seed").filter(|_| !F::HYBRID).transpose().ok()?;
-        let (private, public) = (own(c"priv").transpose().ok()?, given(c"pub").transpose().ok()?);
+        let given = |key, counts: bool| match params.get(key).filter(|_| counts) {
+            Some(one) => octets(one).map(|bytes| Some(bytes).filter(|bytes| !bytes.is_empty())),
+            None => Some(None),
+        };
+        let (seed, public) = (given(c"seed", private && !F::HYBRID)?, given(c"pub", true)?);
+        let private = given(c"priv", private)?;
         let parts = match (seed, private, public) {
             (Some(seed), _, _) => Parts::of_given_seed(provider, seed)?,
             (None, Some(private), _) => Parts::of_private::<F>(provider, private)?,
@@ -204,6 +206,15 @@ impl Parts {
             .inspect_err(|_| raise(Reason::FailedToGenerateKey))
             .ok()
     }
+}
+
+/// A parameter that must be bytes.
+fn octets(one: Param<'_>) -> Option<&[u8]> {
+    let bytes = one.octets();
+    if bytes.is_none() {
+        raise(Reason::FailedToGetParameter);
+    }
+    bytes
 }
 
 /// What OpenSSL knows as a key of ours. It is empty until something is taken in, once.
@@ -252,7 +263,13 @@ impl<F: Form> Held<F> {
 
     /// Tells what is selected; the callback's result.
     pub fn tell(&self, selection: c_int, callback: &Callback) -> c_int {
-        let Some(parts) = self.parts().filter(|_| selection & id::SELECT_KEYPAIR != 0) else { return 0 };
+        if selection & id::SELECT_KEYPAIR == 0 {
+            return 0;
+        }
+        let Some(parts) = self.parts() else {
+            raise(Reason::MissingKey);
+            return 0;
+        };
         let private = selection & id::SELECT_PRIVATE_KEY != 0;
         let bytes = parts.private_bytes().filter(|_| private);
         let mut list = List::new();
@@ -372,7 +389,7 @@ impl<F: Form> KeyType for Held<F> {
 
     fn set_params(key: &Held<F>, params: Params<'_>) -> bool {
         let Some(public) = params.get(c"encoded-pub-key") else { return true };
-        let parts = public.octets().and_then(|bytes| Parts::of_public::<F>(bytes));
+        let parts = octets(public).and_then(Parts::of_public::<F>);
         parts.is_some_and(|parts| key.fill(parts))
     }
 
