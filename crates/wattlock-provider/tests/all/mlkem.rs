@@ -14,20 +14,23 @@ use std::time::{Duration, Instant};
 
 use common::{Host, module, port};
 
+/// A program of ours, compiled.
+fn build(folder: &Path, source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let out = folder.join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"]).args(flags).arg("-o");
+    let built = compiler.args([&out, &path]).args(["-lssl", "-lcrypto"]).status();
+    assert!(built.unwrap().success(), "{source} was not compiled");
+    out
+}
+
 /// The program, compiled once, with or without the address sanitizer.
 fn program(sanitizer: bool) -> &'static Path {
     static BUILT: OnceLock<(tempfile::TempDir, PathBuf, PathBuf)> = OnceLock::new();
     let (_, plain, checked) = BUILT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mlkem.c");
-        let build = |name: &str, flags: &[&str]| {
-            let out = folder.path().join(name);
-            let mut compiler = Command::new("cc");
-            compiler.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"]).args(flags).arg("-o");
-            let built = compiler.args([&out, &source]).args(["-lssl", "-lcrypto"]).status();
-            assert!(built.unwrap().success(), "mlkem.c was not compiled");
-            out
-        };
+        let build = |name, flags: &[&str]| build(folder.path(), "mlkem.c", name, flags);
         let (plain, checked) = (build("plain", &[]), build("checked", &["-fsanitize=address"]));
         (folder, plain, checked)
     });
@@ -78,6 +81,28 @@ fn a_spoilt_or_repeated_share_after_a_retry_is_refused_and_a_hello_may_come_byte
 #[test]
 fn keys_are_checked_where_they_come_in() {
     run("keys", 1);
+}
+
+/// In all memory of a process (`wiped.c`), after work in jobs and outside of them, by lanes and by AWS-LC.
+#[test]
+fn seeds_and_private_keys_are_wiped_wherever_they_were() {
+    let host = Host::new();
+    let program = build(&host.path(""), "wiped.c", "wiped", &[]);
+    let with = String::from_utf8(host.read("with.cnf")).unwrap();
+    let config = with.replace("pause = always", "pause = always\nengines = instruction");
+    host.write("instruction.cnf", config.as_bytes());
+    for config in ["with.cnf", "instruction.cnf"] {
+        for scenario in ["planted", "seed", "ikme", "generated", "hybrid", "ephemeral"] {
+            for job in ["0", "1"] {
+                let mut command = Command::new(&program);
+                command.args([scenario, config, job]).current_dir(host.path(""));
+                let output =
+                    command.envs([("OPENSSL_CONF", "/dev/null"), ("LD_BIND_NOW", "1")]).output().unwrap();
+                let errors = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{scenario} {config} {job}: {}\n{errors}", output.status);
+            }
+        }
+    }
 }
 
 #[test]
