@@ -83,7 +83,7 @@ fn keys_are_checked_where_they_come_in() {
     run("keys", 1);
 }
 
-/// In all memory of a process (`wiped.c`), after work in jobs and outside of them, by lanes and by AWS-LC.
+/// In all memory of a process (`wiped.c`), after work in jobs and outside of them, by any engine.
 #[test]
 fn seeds_and_private_keys_are_wiped_wherever_they_were() {
     let host = Host::new();
@@ -91,7 +91,8 @@ fn seeds_and_private_keys_are_wiped_wherever_they_were() {
     let with = String::from_utf8(host.read("with.cnf")).unwrap();
     let config = with.replace("pause = always", "pause = always\nengines = instruction");
     host.write("instruction.cnf", config.as_bytes());
-    for config in ["with.cnf", "instruction.cnf"] {
+    host.write("software.cnf", config.replace("engines = instruction", "engines = software").as_bytes());
+    for config in ["with.cnf", "instruction.cnf", "software.cnf"] {
         for scenario in ["planted", "seed", "ikme", "generated", "hybrid", "ephemeral"] {
             for job in ["0", "1"] {
                 let mut command = Command::new(&program);
@@ -197,6 +198,11 @@ fn keys_in_files_that_are_not_in_order_are_refused() {
     ] {
         assert!(!reads(&bad, ""), "{why}");
     }
+    // Attributes may follow (RFC 5958), of an object and a set each.
+    let attribute = value(0x30, &[&value(6, &[&[0x55, 4, 3]]), &value(0x31, &[&value(4, &[b"word"])])]);
+    let with = |attributes: &[u8]| value(0x30, &[&whole[4..], &value(0xa0, &[attributes])]);
+    assert!(reads(&with(&attribute), "") && reads(&with(&[attribute.clone(), attribute].concat()), ""));
+    assert!(!reads(&with(&[1, 2, 3]), "") && !reads(&with(&value(0x30, &[b"word"])), ""));
     assert!(reads(&public, "-pubin"));
     let mut not_reduced = public.clone();
     (not_reduced[22], not_reduced[23]) = (0x01, not_reduced[23] & 0xf0 | 0x0d);
