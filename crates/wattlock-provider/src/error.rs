@@ -34,6 +34,7 @@ pub enum Reason {
     NoKeySet = 114,
     NoParametersSet = 177,
     MissingKey = 128,
+    NullLengthPointer = 247,
     TagNotSet = 119,
     TagNotNeeded = 120,
     NotSupported = 136,
@@ -101,7 +102,8 @@ pub fn forget_whose_failure() {
 }
 
 /// Runs what may ask other providers in vain. What they said of that is taken off the queue if it succeeds: libssl looks
-/// there before it asks whether a connection only has to wait (`SSL_get_error(3)`).
+/// there before it asks whether a connection only has to wait (`SSL_get_error(3)`). The work must not pause a job: what others
+/// put on the thread's queue meanwhile would go, too.
 pub fn quietly(work: impl FnOnce() -> bool) -> bool {
     // SAFETY: public calls without pointers.
     unsafe {

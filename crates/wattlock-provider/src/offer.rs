@@ -24,6 +24,9 @@ pub const SKEY: &str = "skey";
 pub const COMBINED: [Kind; 4] =
     [Kind::HmacSha1, Kind::HmacSha256, Kind::Aes128CbcEncrypt, Kind::Aes256CbcEncrypt];
 
+/// Kinds that keys of ML-KEM-768 and of the hybrid need besides its own: a hash of the public half, and X25519.
+const OF_ML_KEM: [Kind; 3] = [Kind::Sha3_256, Kind::X25519Generate, Kind::X25519Derive];
+
 /// One algorithm as OpenSSL sees it.
 #[derive(Clone, Copy)]
 pub struct Algorithm {
@@ -147,7 +150,7 @@ fn belongs(kind: Kind, group: &str) -> bool {
         "rsa" => of == Group::Rsa,
         "ec" => matches!(of, Group::P256 | Group::P384),
         "x25519" => of == Group::X25519,
-        "ml-kem" => of == Group::MlKem,
+        "ml-kem" => of == Group::MlKem || OF_ML_KEM.contains(&kind),
         "kdf" => advantage::DERIVATIONS.contains(&kind),
         _ => false,
     }
@@ -162,5 +165,14 @@ mod tests {
         for group in GROUPS {
             assert!(Kind::ALL.iter().any(|kind| belongs(*kind, group)), "{group}");
         }
+    }
+
+    /// All that a self-test has to try.
+    #[test]
+    fn a_hybrid_leads_to_both_halves_and_the_hash() {
+        let kinds: KindSet = Kind::ALL.iter().copied().filter(|kind| belongs(*kind, "ml-kem")).collect();
+        let own = [Kind::MlKem768Generate, Kind::MlKem768Encapsulate, Kind::MlKem768Decapsulate];
+        assert!(own.iter().chain(&OF_ML_KEM).all(|kind| kinds.contains(*kind)));
+        assert!(!OF_ML_KEM.iter().any(|kind| wattlock::core::known_answers(*kind).is_empty()));
     }
 }

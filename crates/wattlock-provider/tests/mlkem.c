@@ -13,6 +13,7 @@
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/param_build.h>
+#include <openssl/proverr.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <stdio.h>
@@ -30,6 +31,8 @@
 #define SHARE (PUBLIC + 32)
 #define ILLEGAL_PARAMETER 47
 #define DECODE_ERROR 50
+/* PROV_R_NULL_LENGTH_POINTER, which OpenSSL 3.0 has no name for. */
+#define NULL_LENGTH 247
 #define MUST(what) do { if (!(what)) die(#what, __LINE__); } while (0)
 
 static OSSL_LIB_CTX  *ctx;
@@ -753,6 +756,68 @@ public_half(Case *c)
     EVP_PKEY_free(half);
 }
 
+/* The reason of the only error that there is; 0 if there is none, or more than one. */
+static int
+only_reason(void)
+{
+    unsigned long  first = ERR_get_error();
+    int            more = 0;
+
+    /* OpenSSL may say more of the call that failed. */
+    while (ERR_peek_error() != 0) {
+        more += ERR_GET_LIB(ERR_get_error()) == ERR_LIB_PROV;
+    }
+
+    return more == 0 && ERR_GET_LIB(first) == ERR_LIB_PROV ? ERR_GET_REASON(first) : 0;
+}
+
+/* Lists of keys with an entry of no bytes, or of another type than bytes; and a key without anything. */
+static void
+entries(Case *c)
+{
+    EVP_PKEY       *empty = EVP_PKEY_new(), *half = key_of(c->type, c->pub, PUBLIC + c->more, c->pub, 0, c->pub, 0);
+    EVP_PKEY_CTX   *making = EVP_PKEY_CTX_new_from_name(ctx, c->type, NULL);
+    unsigned char  room[PRIVATE + 32];
+    char           text[] = "text";
+    OSSL_PARAM     params[2] = { OSSL_PARAM_construct_utf8_string("pub", text, 0), OSSL_PARAM_END }, *told = NULL;
+
+    MUST(half != NULL && octets(half, "priv", room, sizeof(room)) == 0 && EVP_PKEY_eq(c->key, half) == 1);
+    EVP_PKEY_free(half);
+    half = key_of(c->type, c->pub, 0, c->priv, PRIVATE + c->more, c->pub, 0);
+    MUST(half != NULL && octets(half, "priv", room, sizeof(room)) == PRIVATE + c->more);
+    EVP_PKEY_free(half);
+
+    half = NULL;
+    ERR_clear_error();
+    MUST(EVP_PKEY_fromdata_init(making) == 1 && EVP_PKEY_fromdata(making, &half, EVP_PKEY_PUBLIC_KEY, params) != 1);
+    MUST(only_reason() == PROV_R_FAILED_TO_GET_PARAMETER);
+    MUST(EVP_PKEY_paramgen_init(making) == 1 && EVP_PKEY_paramgen(making, &empty) == 1);
+    ERR_clear_error();
+    MUST(EVP_PKEY_todata(empty, EVP_PKEY_PUBLIC_KEY, &told) != 1 && only_reason() == PROV_R_MISSING_KEY);
+    params[0].key = "encoded-pub-key";
+    MUST(EVP_PKEY_set_params(empty, params) != 1 && only_reason() == PROV_R_FAILED_TO_GET_PARAMETER);
+    EVP_PKEY_free(empty);
+    EVP_PKEY_CTX_free(making);
+}
+
+/* Calls that do not say how long a place is. */
+static void
+without_a_length(Case *c)
+{
+    EVP_PKEY_CTX   *use = EVP_PKEY_CTX_new_from_pkey(ctx, c->key, NULL);
+    unsigned char  secret[64], text[CIPHERTEXT + 32];
+    size_t         len = sizeof(text);
+
+    MUST(EVP_PKEY_encapsulate_init(use, NULL) == 1);
+    ERR_clear_error();
+    MUST(EVP_PKEY_encapsulate(use, text, NULL, secret, &len) != 1 && only_reason() == NULL_LENGTH);
+    MUST(EVP_PKEY_encapsulate(use, text, &len, secret, NULL) != 1 && only_reason() == NULL_LENGTH);
+    MUST(EVP_PKEY_decapsulate_init(use, NULL) == 1);
+    MUST(EVP_PKEY_decapsulate(use, secret, NULL, c->text, c->text_len) == 1);
+    MUST(memcmp(secret, c->secret, c->secret_len) == 0);
+    EVP_PKEY_CTX_free(use);
+}
+
 /* Halves of a wrong length, of another key, not reduced, with another hash. */
 static void
 not_in_order(Case *c)
@@ -770,7 +835,8 @@ not_in_order(Case *c)
     pub[1] = (pub[1] & 0xf0) | 0x0d;
     MUST(key_of(c->type, pub, pub_len, NULL, 0, NULL, 0) == NULL);
 
-    for (i = 1152; i < PRIVATE - 32; i += 101) {
+    /* The secret vector of another key, which no hash covers; the public half; its hash. */
+    for (i = 0; i < PRIVATE - 32; i += 101) {
         priv[i] ^= 4;
         MUST(key_of(c->type, NULL, 0, priv, priv_len, NULL, 0) == NULL);
         priv[i] ^= 4;
@@ -788,15 +854,49 @@ any_type(const char *type, size_t more)
     c = (Case) { .type = type, .more = more, .key = generated(type) };
     rooms(&c);
     secrets(&c);
+    without_a_length(&c);
+    entries(&c);
     public_half(&c);
     not_in_order(&c);
     EVP_PKEY_free(c.key);
 }
 
+static unsigned char  seed[65];
+
+/* A job that takes a key in, by its seed alone and from a file. */
+static int
+taken_in(void *unused)
+{
+    EVP_PKEY             *key = key_of(PLAIN, NULL, 0, NULL, 0, seed, 64), *read;
+    unsigned char        *der = NULL;
+    const unsigned char  *at;
+    int                  len = key != NULL ? i2d_PrivateKey(key, &der) : 0;
+
+    (void) unused;
+    at = der;
+    read = len > 0 ? d2i_AutoPrivateKey_ex(NULL, &at, len, ctx, NULL) : NULL;
+    len = read != NULL && EVP_PKEY_eq(key, read) == 1;
+    OPENSSL_free(der);
+    EVP_PKEY_free(read);
+    EVP_PKEY_free(key);
+    return len;
+}
+
+static void
+without_a_pause(int (*work)(void *))
+{
+    ASYNC_JOB       *job = NULL;
+    ASYNC_WAIT_CTX  *wait = ASYNC_WAIT_CTX_new();
+    int             done = 0;
+
+    MUST(ASYNC_start_job(&job, wait, &done, work, NULL, 0) == ASYNC_FINISH && done == 1);
+    ASYNC_WAIT_CTX_free(wait);
+}
+
 static void
 keys(void)
 {
-    static unsigned char  seed[65], priv[PRIVATE], text[2][CIPHERTEXT], secret[2][32], fresh[32];
+    static unsigned char  priv[PRIVATE], text[2][CIPHERTEXT], secret[2][32], fresh[32];
     EVP_PKEY              *key, *same;
     size_t                text_len = CIPHERTEXT, secret_len = 32;
     EVP_PKEY_CTX          *making;
@@ -822,6 +922,7 @@ keys(void)
     /* The last bytes are the secret of implicit rejection, which no hash covers. */
     priv[PRIVATE - 1] ^= 1;
     MUST(key_of(PLAIN, NULL, 0, priv, PRIVATE, seed, 64) == NULL);
+    without_a_pause(taken_in);
     params[0] = OSSL_PARAM_construct_octet_string("seed", seed, 64);
     making = EVP_PKEY_CTX_new_from_name(ctx, PLAIN, NULL);
     same = NULL;

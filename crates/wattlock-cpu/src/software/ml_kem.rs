@@ -22,9 +22,11 @@ const BAD_NONCE: Error = Error::Invalid("nonce length");
 /// # Errors
 /// [`Error::Invalid`] for a length.
 pub fn generate(seed: &[u8], out: &mut [u8]) -> Result<usize, Error> {
-    let (d, z) = seed.split_first_chunk().ok_or(BAD_NONCE)?;
-    let (_, secret) = KG::keygen_from_seed(*d, z.try_into().map_err(|_| BAD_NONCE)?);
-    put(&*Zeroizing::new(secret.into_bytes()), out)
+    wiped(|| {
+        let (d, z) = seed.split_first_chunk().ok_or(BAD_NONCE)?;
+        let (_, secret) = KG::keygen_from_seed(*d, z.try_into().map_err(|_| BAD_NONCE)?);
+        put(&*Zeroizing::new(secret.into_bytes()), out)
+    })
 }
 
 /// Ciphertext and shared secret for a peer's encapsulation key, with the randomness `m`.
@@ -34,9 +36,11 @@ pub fn generate(seed: &[u8], out: &mut [u8]) -> Result<usize, Error> {
 pub fn encapsulate(peer: &[u8], m: &[u8], out: &mut [u8]) -> Result<usize, Error> {
     let peer = peer.try_into().map_err(|_| BAD_PUBLIC)?;
     let peer = EncapsKey::try_from_bytes(peer).map_err(|_| BAD_PUBLIC)?;
-    let (secret, ciphertext) = peer.encaps_from_seed(m.try_into().map_err(|_| BAD_NONCE)?);
-    let (first, rest) = out.split_at_mut_checked(CIPHERTEXT).ok_or(Error::Invalid("output length"))?;
-    Ok(put(&ciphertext.into_bytes(), first)? + put(&*Zeroizing::new(secret.into_bytes()), rest)?)
+    wiped(|| {
+        let (secret, ciphertext) = peer.encaps_from_seed(m.try_into().map_err(|_| BAD_NONCE)?);
+        let (first, rest) = out.split_at_mut_checked(CIPHERTEXT).ok_or(Error::Invalid("output length"))?;
+        Ok(put(&ciphertext.into_bytes(), first)? + put(&*Zeroizing::new(secret.into_bytes()), rest)?)
+    })
 }
 
 /// The shared secret of a ciphertext.
@@ -44,11 +48,29 @@ pub fn encapsulate(peer: &[u8], m: &[u8], out: &mut [u8]) -> Result<usize, Error
 /// # Errors
 /// [`Error::Invalid`] for a key whose hash is wrong or whose public half is not reduced, or a length.
 pub fn decapsulate(key: &Key, ciphertext: &[u8], out: &mut [u8]) -> Result<usize, Error> {
-    let secret = key.expanded(SecretKey::new)?;
-    let ciphertext = ciphertext.try_into().map_err(|_| Error::Invalid("input length"))?;
-    let ciphertext = CipherText::try_from_bytes(ciphertext).map_err(|_| Error::Invalid("input"))?;
-    let shared = secret.0.try_decaps(&ciphertext).map_err(|_| Error::Device(Fault::Reported))?;
-    put(&*Zeroizing::new(shared.into_bytes()), out)
+    wiped(|| {
+        let secret = key.expanded(SecretKey::new)?;
+        let ciphertext = ciphertext.try_into().map_err(|_| Error::Invalid("input length"))?;
+        let ciphertext = CipherText::try_from_bytes(ciphertext).map_err(|_| Error::Invalid("input"))?;
+        let shared = secret.0.try_decaps(&ciphertext).map_err(|_| Error::Device(Fault::Reported))?;
+        put(&*Zeroizing::new(shared.into_bytes()), out)
+    })
+}
+
+/// Does it in a frame of its own and overwrites what of the stack that took: the library hands seeds and keys over by value, and
+/// each move leaves a copy.
+fn wiped<T>(work: impl FnOnce() -> T) -> T {
+    #[inline(never)]
+    fn below<T>(work: impl FnOnce() -> T) -> T {
+        work()
+    }
+    #[inline(never)]
+    fn bleach() {
+        std::hint::black_box(&mut [0u8; 96 << 10]);
+    }
+    let done = below(work);
+    bleach();
+    done
 }
 
 impl SecretKey {

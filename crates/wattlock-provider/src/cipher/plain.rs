@@ -31,8 +31,9 @@ struct Context {
     provider: &'static Provider,
     tally: Tally,
     cipher: usize,
-    /// As given; the first `key_len` bytes, none if no key was given.
-    bytes: Zeroizing<[u8; KEY_MAX]>,
+    /// As given; the first `key_len` bytes, none if no key was given. On the heap: each move of an array would leave a copy
+    /// behind that nobody wipes.
+    bytes: Zeroizing<Vec<u8>>,
     key_len: usize,
     /// Made of it when the first stream is: a random generator's streams only change keys.
     key: Option<Key>,
@@ -95,7 +96,7 @@ impl Cipher for Context {
             provider,
             tally: Tally::default(),
             cipher,
-            bytes: Zeroizing::new([0; KEY_MAX]),
+            bytes: Zeroizing::new(vec![0; KEY_MAX]),
             key_len: 0,
             key: None,
             streams: [None, None],

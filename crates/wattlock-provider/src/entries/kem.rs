@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::context::{Context, dupctx, freectx, newctx, set_ctx_params, settable_ctx_params};
 use super::dispatch;
 use crate::arg::{self, Counted, Exclusive, Out, Read};
-use crate::error::entry;
+use crate::error::{Reason, entry, raise};
 use crate::params::{Params, Table};
 use crate::sys::{OSSL_DISPATCH, id};
 
@@ -81,11 +81,15 @@ unsafe extern "C" fn encapsulate<K: Kem>(
         }
         // SAFETY: the caller's places, each with the room that it says.
         let both = unsafe { (with_room(ciphertext, ciphertext_len), with_room(secret, secret_len)) };
-        let (Some(mut ciphertext), Some(mut secret)) = both else { return 0 };
+        let (Some(mut ciphertext), Some(mut secret)) = both else {
+            raise(Reason::NullLengthPointer);
+            return 0;
+        };
         c_int::from(context.encapsulate(&mut ciphertext, &mut secret))
     })
 }
 
+/// A caller with a place for the secret need not say how long that is: it is long enough, as OpenSSL's own has it.
 unsafe extern "C" fn decapsulate<K: Kem>(
     context: Exclusive<'_, K>,
     secret: *mut u8,
@@ -94,8 +98,13 @@ unsafe extern "C" fn decapsulate<K: Kem>(
     ciphertext_len: usize,
 ) -> c_int {
     entry(|| {
-        // SAFETY: the caller's place, with the room that it says.
-        let (Some(context), Some(mut out)) = (context.get(), unsafe { with_room(secret, secret_len) }) else {
+        let Some(context) = context.get() else { return 0 };
+        let mut whole = K::SECRET;
+        let is_told = !secret_len.is_null() || secret.is_null();
+        // SAFETY: the caller's place, with the room that it says, or that a secret needs.
+        let out = unsafe { with_room(secret, if is_told { secret_len } else { &raw mut whole }) };
+        let Some(mut out) = out else {
+            raise(Reason::NullLengthPointer);
             return 0;
         };
         // SAFETY: readable bytes of this length.

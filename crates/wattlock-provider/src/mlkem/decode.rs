@@ -42,11 +42,18 @@ impl<'a> Der<'a> {
 fn private_key(der: &[u8]) -> Option<&[u8]> {
     const ATTRIBUTES: u8 = 0xa0;
     const PUBLIC_KEY: u8 = 0x81;
+    const OBJECT: u8 = 0x06;
+    const SET: u8 = 0x31;
     let mut all = Der(Der(der).only(SEQUENCE)?);
     let version = all.take(INTEGER)?;
     all.0 = all.0.strip_prefix(ALGORITHM)?;
     let key = all.take(OCTET_STRING)?;
-    let _ = all.take(ATTRIBUTES);
+    let mut attributes = Der(all.take(ATTRIBUTES).unwrap_or(&[]));
+    while !attributes.0.is_empty() {
+        let mut one = Der(attributes.take(SEQUENCE)?);
+        one.take(OBJECT)?;
+        one.only(SET)?;
+    }
     if version == [1] {
         let _ = all.take(PUBLIC_KEY);
     }

@@ -70,7 +70,7 @@ fn text(parts: &Parts, private: bool) -> Option<Zeroizing<Vec<u8>>> {
     let mut all = Zeroizing::new(String::with_capacity(most));
     let expanded = if private { Some(parts.private_bytes()?) } else { None };
     let _ = writeln!(all, "ML-KEM-768 {}-Key:", if private { "Private" } else { "Public" });
-    let seed = parts.seed().filter(|_| private).map(|seed| &seed[..]);
+    let seed = parts.seed().filter(|_| private);
     let dk = expanded.as_ref().map(|bytes| &bytes[..]);
     for (name, bytes) in [("seed", seed), ("dk", dk), ("ek", Some(parts.public()))] {
         let Some(bytes) = bytes else { continue };

@@ -19,8 +19,10 @@ use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS};
 use crate::x25519::LEN as X25519_LEN;
 use crate::x25519::key::Parts as X25519;
 
-/// Randomness of an encapsulation (FIPS 203's `m`).
-type Fresh = Zeroizing<[u8; 32]>;
+/// Bytes of an encapsulation's randomness (FIPS 203's `m`), and these. On the heap: each move of an array would leave a copy
+/// behind that nobody wipes.
+const FRESH: usize = 32;
+type Fresh = Zeroizing<Vec<u8>>;
 
 struct Context<F> {
     provider: &'static Provider,
@@ -42,7 +44,7 @@ impl<F: Form> Context<F> {
         let Some(given) = params.get(c"ikme").filter(|_| self.encapsulates && !F::HYBRID) else {
             return true;
         };
-        self.fresh = given.octets().and_then(|bytes| bytes.try_into().ok()).map(Fresh::new);
+        self.fresh = given.octets().filter(|bytes| bytes.len() == FRESH).map(|bytes| bytes.to_vec().into());
         if self.fresh.is_none() {
             raise(Reason::InvalidSeedLength);
         }
@@ -142,8 +144,8 @@ fn encapsulated(
     let fresh = match fresh {
         Some(fresh) => fresh,
         None => {
-            let mut fresh = Fresh::new([0; 32]);
-            provider.child.random(&mut *fresh).then_some(fresh).ok_or(Error::Unsupported)?
+            let mut fresh = Fresh::new(vec![0; FRESH]);
+            provider.child.random(&mut fresh).then_some(fresh).ok_or(Error::Unsupported)?
         }
     };
     let own = parts.x25519().map(|_| X25519::generate(provider)).transpose()?;
@@ -153,7 +155,7 @@ fn encapsulated(
     let request = Request::new(Kind::MlKem768Encapsulate, Key::none(), data);
     let pair = own.as_ref().zip(parts.x25519());
     let pair = pair.and_then(|(own, peer)| Some((own.key()?, peer.public()?)));
-    both(provider, Request { nonce: &*fresh, ..request }, pair, &mut secret[SECRET..])?;
+    both(provider, Request { nonce: &fresh, ..request }, pair, &mut secret[SECRET..])?;
     let (bytes, shared) = made.split_at(CIPHERTEXT);
     ciphertext[..CIPHERTEXT].copy_from_slice(bytes);
     secret[..SECRET].copy_from_slice(shared);

@@ -9,7 +9,7 @@ use wattlock::core::{Data, Error, Item, Key, Kind, ML_KEM_768_PUBLIC, Material, 
 use wattlock_cpu::kem::is_reduced;
 use zeroize::Zeroizing;
 
-use super::{BITS, CIPHERTEXT, Form, Hybrid, PRIVATE, PUBLIC, Plain, SECURITY_BITS, SEED};
+use super::{BITS, CIPHERTEXT, Form, Hybrid, PRIVATE, PUBLIC, Plain, SECRET, SECURITY_BITS, SEED};
 use crate::arg::Callback;
 use crate::entries::keymgmt::{self, KeyType};
 use crate::error::{Reason, raise};
@@ -19,7 +19,8 @@ use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS, PARAM_U
 use crate::x25519::LEN as X25519_LEN;
 use crate::x25519::key::Parts as X25519;
 
-type Seed = Zeroizing<[u8; SEED]>;
+/// [`SEED`] bytes. On the heap: each move of an array would leave a copy behind that nobody wipes.
+type Seed = Zeroizing<Vec<u8>>;
 
 /// A key of which at least the public half is there.
 #[derive(Clone)]
@@ -50,8 +51,8 @@ impl Parts {
     }
 
     /// The seed.
-    pub fn seed(&self) -> Option<&[u8; SEED]> {
-        self.seed.as_deref()
+    pub fn seed(&self) -> Option<&[u8]> {
+        self.seed.as_ref().map(|seed| &seed[..])
     }
 
     /// The private half as it is encoded: ML-KEM's, then X25519's.
@@ -101,39 +102,59 @@ impl Parts {
         let data = Data::Apart { from: public, to: &mut hash };
         let hashed = provider.run(&mut Request::new(Kind::Sha3_256, Key::none(), data));
         let is_own = own[ML_KEM_768_PUBLIC.end..].starts_with(&hash);
-        if hashed.is_err() || !is_own || !is_reduced(public) || !is_reduced(own) {
+        let is_good = hashed.is_ok() && is_own && is_reduced(public) && is_reduced(own);
+        let parts = is_good.then(|| Parts::whole(own, None, x25519).ok()).flatten();
+        let parts = parts.filter(|parts| parts.is_pair(provider, &hash));
+        if parts.is_none() {
             raise(Reason::InvalidKey);
-            return None;
         }
-        Parts::whole(own, None, x25519).ok()
+        parts
     }
 
-    /// Of a seed.
-    pub fn of_seed(provider: &Provider, seed: &[u8; SEED]) -> Result<Parts, Error> {
+    /// Whether the private half of ML-KEM opens what is encapsulated to the public one with this randomness: nothing else
+    /// shows that its secret vector belongs to it. Never pauses.
+    fn is_pair(&self, provider: &Provider, m: &[u8]) -> bool {
+        let Some(key) = &self.private else { return false };
+        let mut room = Zeroizing::new(vec![0; CIPHERTEXT + 2 * SECRET]);
+        let (made, opened) = room.split_at_mut(CIPHERTEXT + SECRET);
+        let data = Data::Apart { from: &self.public[..PUBLIC], to: &mut *made };
+        let request = Request::new(Kind::MlKem768Encapsulate, Key::none(), data);
+        let made_it = provider.run_or_wait(Request { nonce: m, ..request });
+        let (ciphertext, secret) = made.split_at(CIPHERTEXT);
+        let data = Data::Apart { from: ciphertext, to: &mut *opened };
+        let opened_it = provider.run_or_wait(Request::new(Kind::MlKem768Decapsulate, key, data));
+        made_it.is_ok() && opened_it.is_ok() && bool::from(secret.ct_eq(opened))
+    }
+
+    /// Of a seed. Inside a job it may pause, if the caller says so.
+    fn of_seed(provider: &Provider, seed: Seed, pauses: bool) -> Result<Parts, Error> {
         // Not on the stack, here and below: that of a job is small.
         let mut own = Zeroizing::new(vec![0; PRIVATE]);
         let data = Data::Apart { from: &[], to: &mut own };
         let mut one =
-            [Item::new(Request { nonce: seed, ..Request::new(Kind::MlKem768Generate, Key::none(), data) })];
-        provider.perform_all(&mut one);
+            [Item::new(Request { nonce: &seed, ..Request::new(Kind::MlKem768Generate, Key::none(), data) })];
+        match pauses {
+            true => provider.perform_all(&mut one),
+            false => one[0].result = provider.run_or_wait(one[0].request.reborrow()),
+        }
         one[0].result?;
-        Parts::whole(&own, Some(Zeroizing::new(*seed)), None)
+        Parts::whole(&own, Some(seed), None)
     }
 
     /// Fresh. A pair of X25519 is one that was made in advance, or is made together with ML-KEM's.
     fn generate<F: Form>(provider: &Provider) -> Result<Parts, Error> {
-        let mut seed = Seed::new([0; SEED]);
-        if !provider.child.random(&mut *seed) {
+        let mut seed = Seed::new(vec![0; SEED]);
+        if !provider.child.random(&mut seed) {
             return Err(Error::Unsupported);
         }
         if !F::HYBRID {
-            return Parts::of_seed(provider, &seed);
+            return Parts::of_seed(provider, seed, true);
         }
         let (mut own, mut pair) = (Zeroizing::new(vec![0; PRIVATE]), Zeroizing::new([0; 2 * X25519_LEN]));
         let is_there = provider.take_from_stock(Kind::X25519Generate, &mut *pair);
         let request = |kind, to| Request::new(kind, Key::none(), Data::Apart { from: &[], to });
         let mut items =
-            vec![Item::new(Request { nonce: &*seed, ..request(Kind::MlKem768Generate, &mut own) })];
+            vec![Item::new(Request { nonce: &seed, ..request(Kind::MlKem768Generate, &mut own) })];
         if !is_there {
             items.push(Item::new(request(Kind::X25519Generate, &mut *pair)));
         }
@@ -149,12 +170,14 @@ impl Parts {
         Ok(Parts { public, private: Some(Key::ml_kem_768(own)?), seed, x25519: x25519.map(Into::into) })
     }
 
-    /// What a list says; a private half that comes with others must belong to them.
+    /// What a list says; a private half that comes with others must belong to them. What has no bytes is as good as absent.
     fn of_list<F: Form>(provider: &Provider, params: Params<'_>, private: bool) -> Option<Parts> {
-        let given = |key| params.get(key).map(|one| one.octets().ok_or(()));
-        let own = |key| given(key).filter(|_| private);
-        let seed = own(c"seed").filter(|_| !F::HYBRID).transpose().ok()?;
-        let (private, public) = (own(c"priv").transpose().ok()?, given(c"pub").transpose().ok()?);
+        let given = |key, counts: bool| match params.get(key).filter(|_| counts) {
+            Some(one) => octets(one).map(|bytes| Some(bytes).filter(|bytes| !bytes.is_empty())),
+            None => Some(None),
+        };
+        let (seed, public) = (given(c"seed", private && !F::HYBRID)?, given(c"pub", true)?);
+        let private = given(c"priv", private)?;
         let parts = match (seed, private, public) {
             (Some(seed), _, _) => Parts::of_given_seed(provider, seed)?,
             (None, Some(private), _) => Parts::of_private::<F>(provider, private)?,
@@ -172,14 +195,26 @@ impl Parts {
         Some(parts)
     }
 
-    /// The same of bytes of any number.
+    /// Of a seed that a caller brings, if it has the right length. Never pauses: import and decoders look at the thread's
+    /// queue of errors before and after it, and other connections would use that meanwhile.
     pub fn of_given_seed(provider: &Provider, seed: &[u8]) -> Option<Parts> {
-        let Ok(seed) = seed.try_into() else {
+        if seed.len() != SEED {
             raise(Reason::InvalidSeedLength);
             return None;
-        };
-        Parts::of_seed(provider, seed).inspect_err(|_| raise(Reason::FailedToGenerateKey)).ok()
+        }
+        Parts::of_seed(provider, Seed::new(seed.to_vec()), false)
+            .inspect_err(|_| raise(Reason::FailedToGenerateKey))
+            .ok()
     }
+}
+
+/// A parameter that must be bytes.
+fn octets(one: Param<'_>) -> Option<&[u8]> {
+    let bytes = one.octets();
+    if bytes.is_none() {
+        raise(Reason::FailedToGetParameter);
+    }
+    bytes
 }
 
 /// What OpenSSL knows as a key of ours. It is empty until something is taken in, once.
@@ -228,7 +263,13 @@ impl<F: Form> Held<F> {
 
     /// Tells what is selected; the callback's result.
     pub fn tell(&self, selection: c_int, callback: &Callback) -> c_int {
-        let Some(parts) = self.parts().filter(|_| selection & id::SELECT_KEYPAIR != 0) else { return 0 };
+        if selection & id::SELECT_KEYPAIR == 0 {
+            return 0;
+        }
+        let Some(parts) = self.parts() else {
+            raise(Reason::MissingKey);
+            return 0;
+        };
         let private = selection & id::SELECT_PRIVATE_KEY != 0;
         let bytes = parts.private_bytes().filter(|_| private);
         let mut list = List::new();
@@ -250,7 +291,7 @@ pub struct Generation<F> {
     provider: &'static Provider,
     selection: c_int,
     /// What it is made of, if the caller says.
-    seed: Option<Zeroizing<Vec<u8>>>,
+    seed: Option<Seed>,
     form: PhantomData<F>,
 }
 
@@ -276,10 +317,11 @@ impl<F: Form> Generation<F> {
 
     /// A seed serves once.
     fn make(&mut self) -> Option<Parts> {
-        if let Some(seed) = self.seed.take() {
-            return Parts::of_given_seed(self.provider, &seed);
-        }
-        Parts::generate::<F>(self.provider).inspect_err(|_| raise(Reason::FailedToGenerateKey)).ok()
+        let made = match self.seed.take() {
+            Some(seed) => Parts::of_seed(self.provider, seed, true),
+            None => Parts::generate::<F>(self.provider),
+        };
+        made.inspect_err(|_| raise(Reason::FailedToGenerateKey)).ok()
     }
 }
 
@@ -347,7 +389,7 @@ impl<F: Form> KeyType for Held<F> {
 
     fn set_params(key: &Held<F>, params: Params<'_>) -> bool {
         let Some(public) = params.get(c"encoded-pub-key") else { return true };
-        let parts = public.octets().and_then(|bytes| Parts::of_public::<F>(bytes));
+        let parts = octets(public).and_then(Parts::of_public::<F>);
         parts.is_some_and(|parts| key.fill(parts))
     }
 

@@ -2,9 +2,10 @@
 //! encapsulation, TLS groups, under the names and parameters of OpenSSL 3.5. For an OpenSSL before 3.5 keys of ML-KEM-768
 //! are written and read here, too; later ones do that themselves by what is exported and imported.
 //!
-//! Invariants: a key that is there is in order. Its public half is reduced, its private half has the right hash of it, and
-//! a seed gives both; all of that is checked where they come in. No key is ever changed. Of the hybrid, the half of ML-KEM
-//! comes first, in keys, ciphertexts and secrets. Both halves are one operation: a job pauses once for both.
+//! Invariants: a key that is there is in order. Its public half is reduced, its private half has the right hash of it and
+//! opens what is encapsulated to it, and a seed gives both; all of that is checked where they come in. No key is ever
+//! changed. Of the hybrid, the half of ML-KEM comes first, in keys, ciphertexts and secrets. Both halves are one operation: a
+//! job pauses once for both.
 
 mod decode;
 mod encode;

@@ -41,7 +41,8 @@ struct Filled {
     min_salt: Option<i64>,
     fast: OnceLock<Option<Fast>>,
     digests: [OnceLock<Option<Digest>>; HASHES.len()],
-    exponent_hash: OnceLock<Option<Zeroizing<[u8; 32]>>>,
+    /// 32 bytes. On the heap: each move of an array would leave a copy behind that nobody wipes.
+    exponent_hash: OnceLock<Option<Zeroizing<Vec<u8>>>>,
     /// Verifications that are set up and not in use. The lock is held to put one in or take one out only.
     ready: Mutex<Vec<(Facts, PkeyCtx)>>,
 }
@@ -110,16 +111,16 @@ impl Key {
     }
 
     /// SHA-256 of the private exponent as long as the modulus.
-    pub fn exponent_hash(&self, sha256: &Digest) -> Option<&[u8; 32]> {
+    pub fn exponent_hash(&self, sha256: &Digest) -> Option<&[u8]> {
         let filled = self.filled.get()?;
         let make = || {
             let d = filled.number(c"d")?;
             let zeros = [0_u8; 2048];
             let pad = zeros.get(..filled.size.checked_sub(d.len())?)?;
-            let mut hash = Zeroizing::new([0; 32]);
-            sha256.hash(&[pad, &d], &mut *hash).then_some(hash)
+            let mut hash = Zeroizing::new(vec![0; 32]);
+            sha256.hash(&[pad, &d], &mut hash).then_some(hash)
         };
-        filled.exponent_hash.get_or_init(make).as_deref()
+        filled.exponent_hash.get_or_init(make).as_ref().map(|hash| &hash[..])
     }
 
     /// The private operation on the runtime, `size` bytes to `size` bytes; `false` if it cannot or did not.

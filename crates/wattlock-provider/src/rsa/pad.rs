@@ -165,14 +165,14 @@ const LENGTHS: usize = 128;
 /// What implicit rejection derives from a key and a ciphertext (draft-irtf-cfrg-rsa-guidance-00 section 6).
 pub struct Rejection<'a> {
     sha256: &'a Digest,
-    /// Key derivation key.
-    key: Zeroizing<[u8; 32]>,
+    /// Key derivation key. On the heap: each move of an array would leave a copy behind that nobody wipes.
+    key: Zeroizing<Vec<u8>>,
 }
 
 impl<'a> Rejection<'a> {
     /// `exponent_hash` is SHA-256 of the private exponent as long as the modulus, as is the ciphertext.
-    pub fn new(sha256: &'a Digest, exponent_hash: &[u8; 32], ciphertext: &[u8]) -> Option<Rejection<'a>> {
-        let mut key = Zeroizing::new([0; 32]);
+    pub fn new(sha256: &'a Digest, exponent_hash: &[u8], ciphertext: &[u8]) -> Option<Rejection<'a>> {
+        let mut key = Zeroizing::new(vec![0; 32]);
         hmac(sha256, exponent_hash, &[ciphertext], &mut key)?;
         Some(Rejection { sha256, key })
     }
@@ -181,7 +181,7 @@ impl<'a> Rejection<'a> {
         let bits = u16::try_from(out.len() * 8).ok()?.to_be_bytes();
         for (count, piece) in (0_u16..).zip(out.chunks_mut(32)) {
             let mut block = Zeroizing::new([0; 32]);
-            hmac(self.sha256, &self.key, &[&count.to_be_bytes(), name, &bits], &mut block)?;
+            hmac(self.sha256, &self.key, &[&count.to_be_bytes(), name, &bits], &mut *block)?;
             piece.copy_from_slice(&block[..piece.len()]);
         }
         Some(())
@@ -221,8 +221,8 @@ impl<'a> Rejection<'a> {
     }
 }
 
-/// HMAC-SHA-256 (RFC 2104) with a key of 32 bytes.
-fn hmac(sha256: &Digest, key: &[u8; 32], pieces: &[&[u8]], out: &mut [u8; 32]) -> Option<()> {
+/// HMAC-SHA-256 (RFC 2104) with a key of 32 bytes, to as many.
+fn hmac(sha256: &Digest, key: &[u8], pieces: &[&[u8]], out: &mut [u8]) -> Option<()> {
     let mut pad = Zeroizing::new([0x36_u8; 64]);
     pad.iter_mut().zip(key).for_each(|(pad, key)| *pad ^= key);
     let mut hashing = Hashing::begin(sha256)?;

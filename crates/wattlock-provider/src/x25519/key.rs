@@ -21,7 +21,8 @@ const NAME: &std::ffi::CStr = c"X25519";
 const BITS: c_int = 253;
 const SECURITY_BITS: c_int = 128;
 
-type Secret = Zeroizing<[u8; LEN]>;
+/// [`LEN`] bytes. On the heap: each move of an array would leave a copy behind that nobody wipes.
+type Secret = Zeroizing<Vec<u8>>;
 
 /// A key as it is at one moment.
 #[derive(Default)]
@@ -42,15 +43,15 @@ impl Parts {
     /// What engines want; `None` without a private half.
     pub fn key(&self) -> Option<&Key> {
         let make = || {
-            let scalar = self.private.as_ref()?.to_vec();
+            let scalar = self.private()?.to_vec();
             Key::ec(Curve::X25519, EcKey { scalar, public: self.public?.to_vec() }).ok()
         };
         self.key.get_or_init(make).as_ref()
     }
 
     /// The private half.
-    pub(crate) fn private(&self) -> Option<&[u8; LEN]> {
-        self.private.as_deref()
+    pub(crate) fn private(&self) -> Option<&[u8]> {
+        self.private.as_ref().map(|private| &private[..])
     }
 
     pub(crate) fn with_public(public: [u8; LEN]) -> Parts {
@@ -110,11 +111,11 @@ impl Parts {
 
     /// The halves of a child's key.
     fn of_child(child: &Pkey) -> Option<Parts> {
-        let (mut public, mut private) = ([0; LEN], Secret::default());
+        let (mut public, mut private) = ([0; LEN], Secret::new(vec![0; LEN]));
         let mut list = Questions::new().value(c"pub", PARAM_OCTETS, &mut public).value(
             c"priv",
             PARAM_OCTETS,
-            &mut *private,
+            &mut private,
         );
         if !child.get(&mut list.answers()) {
             return None;
@@ -133,8 +134,7 @@ impl Parts {
 
     /// What engines generated.
     pub(crate) fn of_pair(pair: &[u8; 2 * LEN]) -> Parts {
-        let (mut public, mut private) = ([0; LEN], Secret::default());
-        private.copy_from_slice(&pair[..LEN]);
+        let (mut public, mut private) = ([0; LEN], Secret::new(pair[..LEN].to_vec()));
         public.copy_from_slice(&pair[LEN..]);
         // As RFC 7748 section 5 decodes it: what others see of the key is what OpenSSL's own would show.
         private[0] &= 248;
@@ -167,12 +167,13 @@ impl Held {
         if selection & id::SELECT_KEYPAIR == 0 {
             return false;
         }
-        let whole = |key| params.get(key).and_then(|one| one.octets()).and_then(|one| one.try_into().ok());
+        let whole = |key| params.get(key).and_then(|one| one.octets()).filter(|one| one.len() == LEN);
+        let public = whole(c"pub").and_then(|public| public.try_into().ok());
         let private = params.get(c"priv").filter(|_| selection & id::SELECT_PRIVATE_KEY != 0);
-        let parts = match (whole(c"pub"), private) {
+        let parts = match (public, private) {
             (Some(public), None) => Some(Parts::with_public(public)),
             (Some(public), Some(_)) => whole(c"priv").map(|private| Parts {
-                private: Some(Zeroizing::new(private)),
+                private: Some(Secret::new(private.to_vec())),
                 ..Parts::with_public(public)
             }),
             _ => None,

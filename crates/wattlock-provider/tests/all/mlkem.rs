@@ -14,20 +14,23 @@ use std::time::{Duration, Instant};
 
 use common::{Host, module, port};
 
+/// A program of ours, compiled.
+fn build(folder: &Path, source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let out = folder.join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"]).args(flags).arg("-o");
+    let built = compiler.args([&out, &path]).args(["-lssl", "-lcrypto"]).status();
+    assert!(built.unwrap().success(), "{source} was not compiled");
+    out
+}
+
 /// The program, compiled once, with or without the address sanitizer.
 fn program(sanitizer: bool) -> &'static Path {
     static BUILT: OnceLock<(tempfile::TempDir, PathBuf, PathBuf)> = OnceLock::new();
     let (_, plain, checked) = BUILT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mlkem.c");
-        let build = |name: &str, flags: &[&str]| {
-            let out = folder.path().join(name);
-            let mut compiler = Command::new("cc");
-            compiler.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"]).args(flags).arg("-o");
-            let built = compiler.args([&out, &source]).args(["-lssl", "-lcrypto"]).status();
-            assert!(built.unwrap().success(), "mlkem.c was not compiled");
-            out
-        };
+        let build = |name, flags: &[&str]| build(folder.path(), "mlkem.c", name, flags);
         let (plain, checked) = (build("plain", &[]), build("checked", &["-fsanitize=address"]));
         (folder, plain, checked)
     });
@@ -78,6 +81,29 @@ fn a_spoilt_or_repeated_share_after_a_retry_is_refused_and_a_hello_may_come_byte
 #[test]
 fn keys_are_checked_where_they_come_in() {
     run("keys", 1);
+}
+
+/// In all memory of a process (`wiped.c`), after work in jobs and outside of them, by any engine.
+#[test]
+fn seeds_and_private_keys_are_wiped_wherever_they_were() {
+    let host = Host::new();
+    let program = build(&host.path(""), "wiped.c", "wiped", &[]);
+    let with = String::from_utf8(host.read("with.cnf")).unwrap();
+    let config = with.replace("pause = always", "pause = always\nengines = instruction");
+    host.write("instruction.cnf", config.as_bytes());
+    host.write("software.cnf", config.replace("engines = instruction", "engines = software").as_bytes());
+    for config in ["with.cnf", "instruction.cnf", "software.cnf"] {
+        for scenario in ["planted", "seed", "ikme", "generated", "hybrid", "ephemeral"] {
+            for job in ["0", "1"] {
+                let mut command = Command::new(&program);
+                command.args([scenario, config, job]).current_dir(host.path(""));
+                let output =
+                    command.envs([("OPENSSL_CONF", "/dev/null"), ("LD_BIND_NOW", "1")]).output().unwrap();
+                let errors = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{scenario} {config} {job}: {}\n{errors}", output.status);
+            }
+        }
+    }
 }
 
 #[test]
@@ -162,6 +188,7 @@ fn keys_in_files_that_are_not_in_order_are_refused() {
         ("another secret of rejection", both(seed, &changed(expanded, 2399, 1))),
         ("a short seed", pkcs8(&value(0x80, &[&seed[1..]]))),
         ("a long key", pkcs8(&value(4, &[expanded, &[0]]))),
+        ("another secret vector", pkcs8(&value(4, &[&changed(expanded, 5, 1)]))),
         ("another hash", pkcs8(&value(4, &[&changed(expanded, 2336, 1)]))),
         ("another public half", pkcs8(&value(4, &[&changed(expanded, 1152, 1)]))),
         ("nothing", pkcs8(&[])),
@@ -171,6 +198,11 @@ fn keys_in_files_that_are_not_in_order_are_refused() {
     ] {
         assert!(!reads(&bad, ""), "{why}");
     }
+    // Attributes may follow (RFC 5958), of an object and a set each.
+    let attribute = value(0x30, &[&value(6, &[&[0x55, 4, 3]]), &value(0x31, &[&value(4, &[b"word"])])]);
+    let with = |attributes: &[u8]| value(0x30, &[&whole[4..], &value(0xa0, &[attributes])]);
+    assert!(reads(&with(&attribute), "") && reads(&with(&[attribute.clone(), attribute].concat()), ""));
+    assert!(!reads(&with(&[1, 2, 3]), "") && !reads(&with(&value(0x30, &[b"word"])), ""));
     assert!(reads(&public, "-pubin"));
     let mut not_reduced = public.clone();
     (not_reduced[22], not_reduced[23]) = (0x01, not_reduced[23] & 0xf0 | 0x0d);
