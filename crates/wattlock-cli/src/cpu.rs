@@ -9,8 +9,13 @@ use wattlock_core::{EngineClass, Group, KindSet};
 use wattlock_cpu::detect::Cpu;
 
 /// Groups of public-key operations as TLS names them.
-const GROUPS: [(&str, Group); 4] =
-    [("RSA", Group::Rsa), ("X25519", Group::X25519), ("P-256", Group::P256), ("P-384", Group::P384)];
+const GROUPS: [(&str, Group); 5] = [
+    ("RSA", Group::Rsa),
+    ("X25519", Group::X25519),
+    ("ML-KEM-768", Group::MlKem),
+    ("P-256", Group::P256),
+    ("P-384", Group::P384),
+];
 
 /// A CPU, summed up.
 #[derive(Debug, serde::Serialize)]
