@@ -174,6 +174,12 @@ impl<'a> Change<'a> {
 fn add(command: &Add, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     let (keys, path, name) = (&command.keys, &command.folder, command.name.as_deref());
+    if name.is_some_and(is_before_name) {
+        return Err(Error::Usage(format!(
+            "a name that ends in {BEFORE} and a number is `wattlock fs passwd`'s"
+        ))
+        .into());
+    }
     let Opened { folder, mut volume, .. } = keys.open(path, Use::Write, &runtime)?;
     let passphrase = command.passphrase || command.new_passphrase_file.is_some();
     if !passphrase {
@@ -253,8 +259,8 @@ pub fn passwd(command: &Passwd, choice: &Choice) -> Result<()> {
     change.write(&plugins)?;
     change.folder.keep_locked(&name, &locked)?;
     // Those of changes that were interrupted, too: the new passphrase opens the volume by now.
-    let is_before = |opener: &mut Opener| opener.passphrase && opener.name.starts_with(&begins);
-    let gone: Vec<Opener> = change.volume.openers.extract_if(.., is_before).collect();
+    let is_its = |opener: &mut Opener| is_before(opener) && opener.name.starts_with(&begins);
+    let gone: Vec<Opener> = change.volume.openers.extract_if(.., is_its).collect();
     change.shut_out()?;
     change.write(&plugins)?;
     gone.iter().try_for_each(|opener| change.folder.forget_locked(&opener.name))?;
@@ -271,10 +277,21 @@ fn before(name: &str) -> String {
     format!("{}{BEFORE}", name.get(..MOST).unwrap_or(name))
 }
 
+/// Whether an opener is a passphrase that is being changed.
+fn is_before(opener: &Opener) -> bool {
+    opener.passphrase && is_before_name(&opener.name)
+}
+
+/// Whether a name is one that only [`passwd`] gives.
+fn is_before_name(name: &str) -> bool {
+    let number = name.rsplit_once(BEFORE).map_or("", |(_, number)| number);
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// The passphrase that is meant.
 fn which(name: Option<&str>, volume: &Volume) -> Result<String, Error> {
-    let passphrases = volume.openers.iter().filter(|opener| opener.passphrase).map(|opener| &opener.name);
-    let mut passphrases = passphrases.filter(|name| !name.contains(BEFORE));
+    let passphrases = volume.openers.iter().filter(|opener| opener.passphrase && !is_before(opener));
+    let mut passphrases = passphrases.map(|opener| &opener.name);
     match (name, passphrases.next(), passphrases.next()) {
         (Some(name), Some(_), _) => Ok(name.to_owned()),
         (None, Some(only), None) => Ok(only.clone()),
@@ -317,9 +334,7 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
         Some(_) => None,
     };
     tell!("wattlock: from now on these open the volume:\n{}", table(&change.volume).trim_end());
-    for opener in
-        change.volume.openers.iter().filter(|opener| opener.passphrase && opener.name.contains(BEFORE))
-    {
+    for opener in change.volume.openers.iter().filter(|opener| is_before(opener)) {
         tell!(
             "wattlock: {} is a passphrase whose change was interrupted, and it opens the volume: `wattlock fs passwd` ends that",
             opener.name

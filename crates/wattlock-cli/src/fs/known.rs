@@ -197,7 +197,14 @@ impl Book {
         let known = known.as_ref();
         let copy = usage == Use::Read && own.is_none() && known.is_some();
         let wrong = known.map_or(Ok(None), |known| known.judge(&now, volume, crypto))?;
-        let apart = own.is_some_and(|own| own.apart) || wrong.is_some();
+        let elsewhere = self.lines.iter().filter(|line| line.fingerprint == now.fingerprint);
+        let elsewhere =
+            elsewhere.filter(|line| line.path != now.path && line.path != real).cloned().reduce(Line::with);
+        // Until it has what is known elsewhere.
+        let apart = match elsewhere.filter(|_| said.accept || own.is_some_and(|own| own.apart)) {
+            Some(elsewhere) => elsewhere.judge(&now, volume, crypto)?.is_some(),
+            None => false,
+        };
         let refused = wrong.filter(|_| !said.accept);
         let is_refused = refused.is_some();
         match refused {

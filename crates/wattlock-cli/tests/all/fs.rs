@@ -224,6 +224,10 @@ fn keys_and_passphrases_are_added_listed_changed_and_removed() {
     good(&add(&["-r", &desk.recipient, "--name", "laptop"]));
     good(&add(&["--new-passphrase-file", "two", "--name", "second"]));
     assert_eq!(refused(&add(&["-r", &desk.recipient, "--name", "laptop"])), 2);
+    // What a change of a passphrase removes when it ends is nobody's by another way.
+    assert_eq!(refused(&add(&["--new-passphrase-file", "two", "--name", "passphrase.before-1"])), 2);
+    good(&add(&["--new-passphrase-file", "two", "--name", "passphrase.before-lunch"]));
+    good(&desk.fs(&["key", "remove", "vol", "passphrase.before-lunch"]));
     good(&by("two"));
     let listed = text(&desk.fs(&["key", "list", "vol"]));
     let rows = listed.lines().skip(1).take_while(|line| !line.is_empty());

@@ -29,8 +29,9 @@ impl<S: Store> Contents<S> {
         Ok(())
     }
 
-    /// Seals a file's header under the newest key, while the volume is in use; `named` says whether its name opens. One that has the newest key is written as it is if this is the `first` look at it: after a sync
-    /// that failed memory has it, the disk may have the old one, and no later sync says so.
+    /// Seals a file's header under the newest key, while the volume is in use; `named` says whether its name opens. One
+    /// that has the newest key is written as it is if this is the `first` look at it: after a sync that failed memory
+    /// has it, the disk may have the old one, and no later sync says so.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`] for a header that does not open.
