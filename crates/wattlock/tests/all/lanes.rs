@@ -330,10 +330,7 @@ fn one_request_alone_takes_no_pass() {
 fn eight_in_hand_share_a_pass_by_the_built_in_table() {
     let runtime = with_lanes().build().unwrap();
     let lanes = Arc::clone(&runtime.engines()[LANES.index()]);
-    let table = Profile::built_in();
-    // Kinds that are newer than the table are listed where it is read (`UNMEASURED` of `profile.rs`).
-    let measured = |kind: &Kind| !table.curve("lanes", *kind).is_empty();
-    for kind in lanes.description().inline.iter().filter(measured) {
+    for kind in lanes.description().inline.iter() {
         let mut dispatcher = runtime.dispatcher();
         let before = on_lanes(&runtime);
         let done = together(&mut dispatcher, (0..8).map(|mark| question(kind, mark)).collect(), 0);
