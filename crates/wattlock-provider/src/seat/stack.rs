@@ -70,7 +70,9 @@ impl Stack {
     /// Leaves nothing of what was on it: wipes the part that a handshake uses, whose pages stay, and gives back the rest.
     ///
     /// Not from a function on that stack, whose own frames would reach into the rest: each wipe then took a page from the
-    /// kernel and gave it back. memcheck takes what lies below a stack's end for nobody's (`nginx/tests/valgrind.supp`).
+    /// kernel and gave it back. memcheck takes what lies below a stack's end for nobody's (`nginx/tests/valgrind.supp`, which
+    /// knows this function by its name).
+    #[inline(never)]
     fn wipe(&mut self) {
         let rest = self.size - GUARD - USED;
         // SAFETY: ours, writable from the guard on, and nothing runs on it.
