@@ -75,7 +75,8 @@ impl Stack {
     #[inline(never)]
     fn wipe(&mut self) {
         let rest = self.size - GUARD - USED;
-        // SAFETY: ours, writable from the guard on, and nothing runs on it.
+        // SAFETY: `mapped` made all above the guard writable, `rest` and `USED` end where it ends, and by `&mut self` no `run`
+        // is on it.
         let used = unsafe { std::slice::from_raw_parts_mut(self.base.add(GUARD + rest), USED) };
         used.fill(0);
         std::hint::black_box(used);
