@@ -74,6 +74,7 @@ NEEDED = [
     ("wattlock openssl", "root"),
     ("sudo wattlock openssl", "root"),
     ("wattlock serve", "nginx"),
+    ("sudo wattlock serve", "nginx"),
 ]
 
 
@@ -323,6 +324,8 @@ def help_examples(desk, words):
 # What is typed before an example, by its beginning: what the example is about must exist.
 PHRASE = "wattlock fs key add -i key.txt --name mine -p --new-passphrase-file"
 STATUS = "server { listen 127.0.0.1:80; location = /wattlock_status { wattlock_status; } }"
+SECURE = ("server { listen 127.0.0.1:443 ssl; ssl_certificate /etc/nginx/conf.d/own.pem;"
+          " ssl_certificate_key /etc/nginx/conf.d/own.key; }")
 KEYS = "wattlock stream keys new --keys keys -R team.txt --label orders"
 MOUNTED = "wattlock mount -i key.txt VOLUME MOUNTPOINT"
 BEFORE = [
@@ -355,10 +358,12 @@ BEFORE = [
     ("wattlock openssl disable", "wattlock openssl enable --yes"),
     ("sudo wattlock openssl disable", "wattlock openssl enable --yes"),
     ("wattlock serve /srv/www", "mkdir /srv/www"),
+    ("sudo wattlock serve --compare", "cd /etc/nginx/conf.d && openssl req -x509 -nodes -newkey rsa:2048 -subj /CN=own"
+     f" -out own.pem -keyout own.key && echo '{SECURE}' >status.conf"),
 ]
 # Puts back what an example changed in the copies of the system's files.
 AFTER = """
-fusermount3 -uz MOUNTPOINT; nginx -s stop; rm -f /etc/nginx/conf.d/status.conf
+fusermount3 -uz MOUNTPOINT; nginx -s stop; rm -f /etc/nginx/conf.d/status.conf /etc/nginx/conf.d/own.*
 wattlock nginx disable; wattlock openssl disable --yes
 """
 # Lines that go on until they are interrupted.

@@ -22,6 +22,7 @@ mod lanes;
 #[path = "lanes_absent.rs"]
 mod lanes;
 mod libcrypto;
+mod own;
 mod pair;
 mod point;
 mod record;

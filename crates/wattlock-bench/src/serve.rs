@@ -15,14 +15,11 @@ use crate::https::offer::Offer;
 use crate::https::rows::Measure;
 use crate::https::{Sides, done, in_turn, name_peers, pin, stock_name};
 use crate::machine_line;
+use crate::own;
 use crate::pair::{self, Gain};
 use crate::record::Record;
 use crate::tally::{between, engines};
 
-/// Connections at once in a comparison.
-const CONNECTIONS: usize = 64;
-/// Rounds of each side and measure in a comparison.
-const ROUNDS: u32 = 5;
 /// Files requested in turn in a comparison, and their greatest size.
 const FILES: usize = 16;
 const FILE_BYTES: u64 = 4 << 20;
@@ -31,6 +28,9 @@ const FILE_BYTES: u64 = 4 << 20;
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     ensure!(command.compare, "`wattlock serve` serves; this program only compares: --compare");
     let record = Record::begin(command.json.as_deref())?;
+    if let Some(config) = &command.config {
+        return own::run(command, config, choice, record);
+    }
     let site = command.open(choice)?;
     let stock = command.stock(&site)?;
     compare(command, &stock, &site.ours, &stock_name(&site.nginx), record)
@@ -47,12 +47,13 @@ fn compare(
         bail!("nothing to compare: Wattlock's module is inactive: {why}");
     }
     let machine = machine_line();
+    let (connections, rounds) = (command.connections as usize, command.rounds);
     if cores() > 1 {
         pin(1)?;
     }
-    say!("{machine}; {CONNECTIONS} connections; certificate {}", command.kind());
-    let files = files(&command.folder)?;
-    let mut rows = Vec::new();
+    say!("{machine}; {connections} connections; certificate {}", command.kind());
+    let files = files(command.folder())?;
+    let mut lines = Vec::new();
     let mut failures = Vec::new();
     for (name, what, version, paths) in [
         ("tls12-handshakes", "handshakes, TLS 1.2", &TLS12, &[][..]),
@@ -68,18 +69,18 @@ fn compare(
         }
         let offer = Offer::new(version, &[Group::X25519, Group::P256, Group::P384]);
         let sorts = [(1.0, offer.config()?)];
-        let time = Duration::from_secs_f64(command.seconds / f64::from(ROUNDS));
+        let time = Duration::from_secs_f64(command.seconds / f64::from(rounds));
         let once = |server: &Server| {
-            let (address, sorts, connections) = (server.addresses[0], &sorts[..], CONNECTIONS);
-            let load = Load { address, sorts, connections, paths, stays: true, head: "", time };
+            let (address, sorts) = (server.addresses[0], &sorts[..]);
+            let load = Load { address, sorts, connections, paths, stays: true, head: "", time, visit: None };
             client::drive(&load, &|| server.cpu()).context(what)
         };
         eprintln!("wattlock: {what}");
         let before = done(ours.addresses[0])?;
-        let sides = in_turn(ROUNDS, || once(stock), || once(ours))?;
-        rows.push(cells(what, &sides));
+        let sides = in_turn(rounds, || once(stock), || once(ours))?;
+        lines.push(cells(what, &sides));
         if let Some(row) = sides.row("serve", name, Measure::Rate, !paths.is_empty()) {
-            let row = row.param("connections", CONNECTIONS).param("certificate", command.kind());
+            let row = row.param("connections", connections).param("certificate", command.kind());
             let engines = engines(&[between(&before, &done(ours.addresses[0])?)]);
             record.add(row.against(against).detail("engines", engines));
         }
@@ -95,7 +96,7 @@ fn compare(
         "gain by CPU",
         "worker, %",
     ];
-    put!("{}", text::table(&header, &rows));
+    put!("{}", text::table(&header, &lines));
     say!(
         "each pair of figures is of one round, the one with its median gain; the worker's processor time says"
     );

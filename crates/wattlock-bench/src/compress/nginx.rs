@@ -233,6 +233,7 @@ impl Servers {
                 stays: true,
                 head,
                 time,
+                visit: None,
             };
             client::drive(&load, &|| server.cpu()).with_context(|| row.name)
         };

@@ -3,6 +3,7 @@
 //!
 //! It trusts everybody. It is for measuring servers on loopback and for nothing else.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -26,6 +27,9 @@ const WARM_UP: Duration = Duration::from_millis(200);
 /// Failures without a single success that are enough.
 const HOPELESS: u64 = 64;
 
+/// What a balancer says in front (the PROXY protocol, version 1).
+const PROXIED: &[u8] = b"PROXY TCP4 127.0.0.1 127.0.0.1 50000 443\r\n";
+
 /// A sort of clients, and its share of the connections: the shares of all add up to 1.
 pub type Sort = (f64, Arc<ClientConfig>);
 
@@ -46,6 +50,23 @@ pub struct Load<'a> {
     pub head: &'a str,
     /// How long to count.
     pub time: Duration,
+    /// Whether connections are visits of a site; else the server is one of ours, whose every answer is 200.
+    pub visit: Option<Visit<'a>>,
+}
+
+/// A visit: a connection to a server of a site, over which each path is requested once, whatever the answers are.
+#[derive(Debug, Clone, Copy)]
+pub struct Visit<'a> {
+    /// The server's name.
+    pub name: &'a str,
+    /// Whether it expects a line of the PROXY protocol first.
+    pub proxied: bool,
+}
+
+impl Load<'_> {
+    fn name(&self) -> &str {
+        self.visit.map_or("localhost", |visit| visit.name)
+    }
 }
 
 /// What came of it.
@@ -53,6 +74,10 @@ pub struct Load<'a> {
 pub struct Tally {
     /// Handshakes, or responses.
     pub done: u64,
+    /// Handshakes of visits.
+    pub visits: u64,
+    /// Answers of visits, by status.
+    pub statuses: BTreeMap<u16, u64>,
     /// Of those, handshakes that resumed a session.
     pub resumed: u64,
     /// Of those that did not, handshakes in which the server showed an ECDSA certificate.
@@ -77,7 +102,6 @@ pub struct Tally {
 impl Tally {
     /// Takes the account of a finished handshake.
     fn count(&mut self, tls: &ClientConnection) {
-        self.done += 1;
         if tls.handshake_kind() == Some(HandshakeKind::Resumed) {
             self.resumed += 1;
         } else if tls.peer_certificates().is_some_and(|chain| chain.first().is_some_and(is_ecdsa)) {
@@ -194,12 +218,19 @@ struct Connection {
     /// When the handshake, or the request, began.
     since: Instant,
     shaken: bool,
+    /// Requests so far.
+    asked: usize,
     answer: Answer,
 }
 
 /// What of a response has come.
 #[derive(Default)]
 struct Answer {
+    /// Whether any status will do.
+    any: bool,
+    status: u16,
+    /// Whether the server closes behind it.
+    closes: bool,
     head: Vec<u8>,
     /// What of the body is still to come, once the head is whole.
     body: Option<Body>,
@@ -210,6 +241,8 @@ enum Body {
     /// Announced, and bytes still to come.
     Sized(u64, u64),
     Chunked(Chunks),
+    /// Up to the end of the connection; bytes so far.
+    Unbounded(u64),
 }
 
 /// A body in chunks (RFC 9112, section 7.1).
@@ -237,12 +270,17 @@ impl Crowd<'_> {
         let events = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.epoll, &stream, EventData::new_u64(slot as u64), events)?;
         let shaken = config.is_none();
-        let mut connection = Connection { stream, tls: None, since, shaken, answer: Answer::default() };
+        let answer = Answer::default();
+        let mut connection = Connection { stream, tls: None, since, shaken, asked: 0, answer };
+        if load.visit.is_some_and(|visit| visit.proxied) {
+            connection.stream.write_all(PROXIED)?;
+        }
         // A hello or a request fits into an empty send buffer: the client never waits for room to write.
         match config {
             None => self.ask(&mut connection).map_err(anyhow::Error::msg)?,
             Some(config) => {
-                let name = ServerName::try_from("localhost").context("localhost is a name")?;
+                let name = load.name().to_owned();
+                let name = ServerName::try_from(name).with_context(|| load.name().to_owned())?;
                 let tls = connection.tls.insert(ClientConnection::new(Arc::clone(config), name)?);
                 tls.write_tls(&mut connection.stream)?;
             }
@@ -264,7 +302,13 @@ impl Crowd<'_> {
         loop {
             write(connection)?;
             let read = match connection.stream.read(&mut self.buffer) {
-                Ok(0) => return Err(format!("closed by the server{}", whereabouts(connection))),
+                Ok(0) => {
+                    let Some(Body::Unbounded(body)) = connection.answer.body else {
+                        return Err(format!("closed by the server{}", whereabouts(connection)));
+                    };
+                    self.answered(connection, body);
+                    return Ok(true);
+                }
                 Ok(read) => read,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -295,6 +339,10 @@ impl Crowd<'_> {
             tls.process_new_packets().map_err(|error| error.to_string())?;
             if !connection.shaken && !tls.is_handshaking() {
                 connection.shaken = true;
+                if self.load.visit.is_some() {
+                    self.tally.visits += 1;
+                    self.tally.count(tls);
+                }
                 if self.load.paths.is_empty() {
                     self.tally.latencies.push(elapsed(connection.since));
                 } else {
@@ -316,17 +364,22 @@ impl Crowd<'_> {
         if new && tls.tls13_tickets_received() == 0 {
             return Ok(false);
         }
+        self.tally.done += 1;
         self.tally.count(tls);
         write(connection)?;
         Ok(true)
     }
 
     fn ask(&mut self, connection: &mut Connection) -> Result<(), String> {
-        let path = &self.load.paths[self.asked % self.load.paths.len()];
+        // A visit's requests are its own; else all connections take the paths in turn.
+        let turn = if self.load.visit.is_some() { connection.asked } else { self.asked };
+        let path = &self.load.paths[turn % self.load.paths.len()];
         self.asked += 1;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", self.load.head);
-        connection.answer = Answer::default();
-        if self.load.stays {
+        let (name, head) = (self.load.name(), self.load.head);
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {name}\r\n{head}\r\n");
+        connection.answer = Answer { any: self.load.visit.is_some(), ..Answer::default() };
+        connection.asked += 1;
+        if self.load.stays || connection.asked > 1 {
             connection.since = Instant::now();
         }
         let written = match &mut connection.tls {
@@ -356,14 +409,25 @@ impl Crowd<'_> {
     /// The same, of one piece.
     fn hear(&mut self, connection: &mut Connection, plain: &[u8]) -> Result<bool, String> {
         let Some(body) = connection.answer.take(plain)? else { return Ok(false) };
+        self.answered(connection, body);
+        let over = match self.load.visit {
+            Some(_) => connection.answer.closes || connection.asked >= self.load.paths.len(),
+            None => !self.load.stays,
+        };
+        if !over {
+            self.ask(connection)?;
+        }
+        Ok(over)
+    }
+
+    /// Takes the account of a whole response.
+    fn answered(&mut self, connection: &Connection, body: u64) {
         self.tally.done += 1;
         self.tally.bytes += body;
         self.tally.latencies.push(elapsed(connection.since));
-        if !self.load.stays {
-            return Ok(true);
+        if self.load.visit.is_some() {
+            *self.tally.statuses.entry(connection.answer.status).or_insert(0) += 1;
         }
-        self.ask(connection)?;
-        Ok(false)
     }
 }
 
@@ -371,9 +435,9 @@ impl Answer {
     /// Takes bytes in; the body's length once all of it has come. One response at a time: there is no pipelining.
     fn take(&mut self, bytes: &[u8]) -> Result<Option<u64>, String> {
         let mut body = bytes;
-        if self.body.is_none() {
+        while self.body.is_none() {
             let before = self.head.len();
-            self.head.extend_from_slice(bytes);
+            self.head.extend_from_slice(body);
             let Some(end) = self.head.windows(4).position(|four| four == b"\r\n\r\n") else {
                 return if self.head.len() > 64 << 10 {
                     Err("a head without end".to_owned())
@@ -381,15 +445,10 @@ impl Answer {
                     Ok(None)
                 };
             };
-            body = &bytes[end + 4 - before..];
+            body = &body[end + 4 - before..];
             self.head.truncate(end);
-            self.body = Some(match field(&self.head, "transfer-encoding")? {
-                Some(coding) if coding.eq_ignore_ascii_case("chunked") => Body::Chunked(Chunks::default()),
-                _ => {
-                    let length = length(&self.head)?;
-                    Body::Sized(length, length)
-                }
-            });
+            self.begin()?;
+            self.head.clear();
         }
         match &mut self.body {
             Some(Body::Sized(length, missing)) => {
@@ -397,8 +456,42 @@ impl Answer {
                 Ok((*missing == 0).then_some(*length))
             }
             Some(Body::Chunked(chunks)) => Ok(chunks.take(body)?.then_some(chunks.content)),
+            Some(Body::Unbounded(content)) => {
+                *content += body.len() as u64;
+                Ok(None)
+            }
             None => Ok(None),
         }
+    }
+
+    /// Begins the body that a whole head announces (RFC 9112, section 6.3). None behind a head that is not the last
+    /// (RFC 9110, section 15.2).
+    fn begin(&mut self) -> Result<(), String> {
+        let text = String::from_utf8_lossy(&self.head);
+        let mut lines = text.split("\r\n");
+        let first = lines.next().unwrap_or_default();
+        let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status: u16 = status
+            .filter(|status| self.any || *status == 200)
+            .ok_or_else(|| format!("the server answered `{}`", first.escape_debug()))?;
+        let fields: Vec<(&str, &str)> = lines.filter_map(|line| line.split_once(':')).collect();
+        let field = |wanted: &str| {
+            let found = fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+            found.map(|(_, value)| value.trim())
+        };
+        self.status = status;
+        self.closes = field("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        let chunked = field("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"));
+        let length = field("content-length").and_then(|value| value.parse().ok());
+        self.body = match (status, length) {
+            (100..=199, _) => None,
+            (204 | 304, _) => Some(Body::Sized(0, 0)),
+            _ if chunked => Some(Body::Chunked(Chunks::default())),
+            (_, Some(length)) => Some(Body::Sized(length, length)),
+            _ if self.any => Some(Body::Unbounded(0)),
+            _ => return Err("an answer without Content-Length".to_owned()),
+        };
+        Ok(())
     }
 }
 
@@ -436,25 +529,6 @@ impl Chunks {
         }
         Ok(false)
     }
-}
-
-/// `Content-Length` of a response that says 200.
-fn length(head: &[u8]) -> Result<u64, String> {
-    let value = field(head, "content-length")?.and_then(|value| value.parse().ok());
-    value.ok_or_else(|| "an answer without Content-Length".to_owned())
-}
-
-/// A field of a response that says 200.
-fn field(head: &[u8], wanted: &str) -> Result<Option<String>, String> {
-    let text = String::from_utf8_lossy(head);
-    let mut lines = text.split("\r\n");
-    let status = lines.next().unwrap_or_default();
-    if status.split(' ').nth(1) != Some("200") {
-        return Err(format!("the server answered `{}`", status.escape_debug()));
-    }
-    let mut fields = lines.filter_map(|line| line.split_once(':'));
-    let found = fields.find(|(name, _)| name.eq_ignore_ascii_case(wanted));
-    Ok(found.map(|(_, value)| value.trim().to_owned()))
 }
 
 fn write(connection: &mut Connection) -> Result<(), String> {
@@ -506,6 +580,22 @@ mod tests {
         assert!(Answer::default().take(b"HTTP/1.1 404 Not Found\r\n\r\n").is_err());
         assert!(Answer::default().take(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxy").is_err());
         assert!(Answer::default().take(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn a_visit_takes_any_answer() {
+        let any = || Answer { any: true, ..Answer::default() };
+        let mut answer = any();
+        let hints = b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\nno";
+        assert_eq!(answer.take(hints), Ok(Some(2)));
+        assert_eq!((answer.status, answer.closes), (404, false));
+        let mut answer = any();
+        assert_eq!(answer.take(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"), Ok(Some(0)));
+        assert_eq!((answer.status, answer.closes), (204, true));
+        let mut answer = any();
+        assert_eq!(answer.take(b"HTTP/1.1 200 OK\r\n\r\nab"), Ok(None));
+        assert!(matches!(answer.body, Some(Body::Unbounded(2))));
+        assert!(any().take(b"HTTP/1.1 ok\r\n\r\n").is_err());
     }
 
     #[test]

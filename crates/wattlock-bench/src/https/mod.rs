@@ -263,6 +263,7 @@ impl Pair {
                 stays: true,
                 head: "",
                 time: std::time::Duration::from_secs_f64(settings.seconds),
+                visit: None,
             };
             client::drive(&load, &|| server.cpu()).with_context(|| row.name)
         };
@@ -307,8 +308,22 @@ pub fn name_peers(against: &str, record: &mut Record) {
 /// # Errors
 /// It has no status page.
 pub fn done(address: std::net::SocketAddr) -> Result<Done> {
-    let text = page::fetch(address, "/wattlock_status")?;
-    let status: serde_json::Value = serde_json::from_str(&text).context("the status page is no JSON")?;
+    done_of(&status(&page::fetch(address, "/wattlock_status")?)?)
+}
+
+/// A status page.
+///
+/// # Errors
+/// It is none.
+pub fn status(text: &str) -> Result<serde_json::Value> {
+    serde_json::from_str(text).context("the status page is no JSON")
+}
+
+/// The engines' counters of a status page.
+///
+/// # Errors
+/// It has none.
+pub fn done_of(status: &serde_json::Value) -> Result<Done> {
     let cells = status["runtime"]["cells"].as_array().context("the status page has no cells")?;
     let word = |cell: &serde_json::Value, key: &str| cell[key].as_str().unwrap_or_default().to_owned();
     let count = |cell: &serde_json::Value, key: &str| cell[key].as_u64().unwrap_or(0);
@@ -419,7 +434,7 @@ impl Sides {
 }
 
 /// Handshakes of rounds by the name of their group.
-fn groups(rounds: &[Tally]) -> BTreeMap<String, u64> {
+pub fn groups(rounds: &[Tally]) -> BTreeMap<String, u64> {
     let mut all = BTreeMap::new();
     for (group, count) in rounds.iter().flat_map(|tally| &tally.groups) {
         *all.entry(format!("{group:?}")).or_insert(0) += count;

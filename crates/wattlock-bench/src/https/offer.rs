@@ -13,6 +13,7 @@ use rustls::client::{
 };
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::version::{TLS12, TLS13};
 use rustls::{
     CipherSuite, ClientConfig, DigitallySignedStruct, Error, NamedGroup, SignatureScheme,
     SupportedCipherSuite, SupportedProtocolVersion,
@@ -46,11 +47,28 @@ impl<'a> Offer<'a> {
     /// # Errors
     /// A version without a cipher suite, or an unknown suite.
     pub fn config(&self) -> Result<Arc<ClientConfig>> {
+        let suites = self.suite.map_or_else(|| Ok(default_suites()), known)?;
+        self.of(&[self.version], suites)
+    }
+
+    /// As a browser offers it: TLS 1.3 and 1.2, and each suite of AES-GCM and ChaCha20 that rustls has. Versions and suite
+    /// of this value do not count.
+    ///
+    /// # Errors
+    /// None that rustls knows.
+    pub fn browser(&self) -> Result<Arc<ClientConfig>> {
+        self.of(&[&TLS13, &TLS12], aws_lc_rs::default_provider().cipher_suites)
+    }
+
+    fn of(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+        cipher_suites: Vec<SupportedCipherSuite>,
+    ) -> Result<Arc<ClientConfig>> {
         let kx_groups = self.groups.iter().map(|group| group.fixed()).collect();
-        let cipher_suites = self.suite.map_or_else(|| Ok(default_suites()), known)?;
         let provider = CryptoProvider { kx_groups, cipher_suites, ..aws_lc_rs::default_provider() };
         let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(&[self.version])?
+            .with_protocol_versions(versions)?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(TrustsEverybody { ecdsa: self.ecdsa }))
             .with_no_client_auth();

@@ -285,6 +285,7 @@ impl Wanted {
             stays: self.stays,
             head,
             time: Duration::from_secs_f64(seconds),
+            visit: None,
         };
         client::drive(&load, cpu)
     }

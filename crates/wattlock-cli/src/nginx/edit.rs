@@ -115,7 +115,7 @@ pub fn enabled(text: &str, module: &Path, environment: bool, hybrid: bool) -> Re
     let directives = parse(&text)?;
     let theirs = directives.iter().find(|one| {
         let module =
-            one.words[0] == "load_module" && one.words.get(1).is_some_and(|path| path.contains("wattlock"));
+            one.words[0] == "load_module" && one.words.get(1).is_some_and(|path| is_ours(Path::new(path)));
         module || one.words[0] == "wattlock" && one.inside == ["http"]
     });
     if let Some(theirs) = theirs {
@@ -167,9 +167,17 @@ pub fn disabled(text: &str) -> String {
     text.split_inclusive('\n').filter(|line| !marked(line)).collect()
 }
 
+/// Blocks whose rows are values, whatever they are called.
+const OF_VALUES: [&str; 5] = ["map", "geo", "types", "split_clients", "charset_map"];
+
 /// Directives of a name, wherever they stand: their lines and first arguments. None of what is no whole configuration.
+/// A row of a block of values is no directive, unless it includes.
 pub fn all(text: &str, name: &str) -> Vec<(usize, String)> {
-    let named = parse(text).unwrap_or_default().into_iter().filter(|one| one.words[0] == name);
+    let is_value = |one: &Directive| {
+        name != "include" && one.inside.last().is_some_and(|block| OF_VALUES.contains(&block.as_str()))
+    };
+    let all = parse(text).unwrap_or_default().into_iter();
+    let named = all.filter(|one| one.words[0] == name && !is_value(one));
     named.filter_map(|one| Some((one.line, one.words.into_iter().nth(1)?))).collect()
 }
 
@@ -177,9 +185,14 @@ pub fn all(text: &str, name: &str) -> Vec<(usize, String)> {
 pub fn modules(text: &str) -> Vec<PathBuf> {
     let all = parse(text).unwrap_or_default().into_iter().filter(|one| one.words[0] == "load_module");
     all.filter_map(|one| one.words.into_iter().nth(1))
-        .filter(|path| path.contains("wattlock"))
         .map(PathBuf::from)
+        .filter(|path| is_ours(path))
         .collect()
+}
+
+/// Whether a module is Wattlock's: by the name of its file, whatever its folder is called.
+fn is_ours(module: &Path) -> bool {
+    module.file_name().is_some_and(|name| name.to_string_lossy().contains("wattlock"))
 }
 
 /// Files that the text includes outside of all blocks, as it names them: one of them may have the `http` block.
@@ -327,6 +340,16 @@ mod tests {
         let of_a_server = "http {\n  server {\n    ssl_ecdh_curve X25519;\n  }\n}\n";
         assert!(enabled(of_a_server, module, false, true).is_ok());
         assert_eq!(all(of_a_server, "ssl_ecdh_curve"), [(3, "X25519".to_owned())]);
+    }
+
+    #[test]
+    fn a_row_of_a_map_is_no_directive_and_a_folders_name_is_no_module() {
+        let text = "http {\n  map $a $b { ssl_ecdh_curve x; include y; }\n  ssl_ecdh_curve X25519;\n}\n";
+        assert_eq!(all(text, "ssl_ecdh_curve"), [(3, "X25519".to_owned())]);
+        assert_eq!(all(text, "include"), [(2, "y".to_owned())]);
+        let other = "load_module /opt/wattlock/ngx_other.so;\nhttp {\n}\n";
+        assert!(modules(other).is_empty());
+        assert!(enabled(other, Path::new("/m/wattlock.so"), false, false).is_ok());
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod openssl;
 mod report;
 mod scripts;
 mod serve;
+mod site;
 #[path = "../../../wattlock-cuda/tests/standin/mod.rs"]
 mod standin;
 mod stream;

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -181,19 +182,45 @@ impl Server {
     /// # Errors
     /// It did not start; what it said is quoted.
     pub fn start(plan: &Plan<'_>) -> Result<Server> {
-        // By the number of this process: whoever started it finds what it leaves if it is killed.
-        let prefix = format!("wattlock-server-{}-", std::process::id());
-        let folder = tempfile::Builder::new().prefix(&prefix).tempdir()?;
-        let at = folder.path().to_str().context("the temporary folder has no printable name")?.to_owned();
-        plain(&at)?;
+        let folder = Server::folder()?;
+        let at = folder.path().to_str().context("the temporary folder has no printable name")?;
         // By a link, because nginx would take a `$` in the folder's name for a variable.
         let root = plan.root.canonicalize().with_context(|| plan.root.display().to_string())?;
         std::os::unix::fs::symlink(&root, folder.path().join("www"))?;
         let addresses: Vec<SocketAddr> =
             plan.listeners.iter().map(|one| address(one.port)).collect::<Result<_>>()?;
-        std::fs::write(folder.path().join("nginx.conf"), configuration(plan, &at, &addresses)?)?;
-        let mut command = ending_with_us(&plan.nginx.command());
-        let text = match plan.openssl {
+        std::fs::write(folder.path().join("nginx.conf"), configuration(plan, at, &addresses)?)?;
+        Server::with(folder, plan.nginx, &plan.openssl, addresses, plan.workers)
+    }
+
+    /// A folder for one, which no other user can read.
+    ///
+    /// # Errors
+    /// The folder for temporary files has no room, or a name that cannot stand in a configuration.
+    pub fn folder() -> Result<TempDir> {
+        // By the number of this process: whoever started it finds what it leaves if it is killed.
+        let prefix = format!("wattlock-server-{}-", std::process::id());
+        let private = std::fs::Permissions::from_mode(0o700);
+        let folder = tempfile::Builder::new().prefix(&prefix).permissions(private).tempdir()?;
+        plain(folder.path().to_str().context("the temporary folder has no printable name")?)?;
+        Ok(folder)
+    }
+
+    /// Starts one with the `nginx.conf` in this folder and waits until it answers at these addresses. The configuration
+    /// names the folder's `error.log` at level notice, and so many worker processes.
+    ///
+    /// # Errors
+    /// It did not start; what it said is quoted.
+    pub fn with(
+        folder: TempDir,
+        nginx: &Nginx,
+        openssl: &OpenSsl<'_>,
+        addresses: Vec<SocketAddr>,
+        workers: usize,
+    ) -> Result<Server> {
+        let at = folder.path().to_str().context("the temporary folder has no printable name")?;
+        let mut command = ending_with_us(&nginx.command());
+        let text = match openssl {
             OpenSsl::AsInstalled(_) => None,
             OpenSsl::Stock => Some(String::new()),
             OpenSsl::Provider { provider, settings } => Some(provider_section(provider, settings)?),
@@ -203,24 +230,26 @@ impl Server {
             openssl_conf(&mut command, &folder, &text)?;
         }
         let log = std::fs::File::create(folder.path().join("stderr"))?;
-        command.args(["-p", &at, "-c", &format!("{at}/nginx.conf"), "-e", &format!("{at}/error.log")]);
+        command.args(["-p", at, "-c", &format!("{at}/nginx.conf"), "-e", &format!("{at}/error.log")]);
+        // nginx would take sockets from it (`ngx_add_inherited_sockets`).
+        command.env_remove("NGINX");
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
-        let child = child.with_context(|| plan.nginx.program.display().to_string())?;
+        let child = child.with_context(|| nginx.program.display().to_string())?;
         let mut server = Server { child, folder, addresses, workers: Vec::new(), active: None };
-        server.wait(plan)?;
+        server.wait(openssl.module().is_some(), workers)?;
         Ok(server)
     }
 
-    fn wait(&mut self, plan: &Plan<'_>) -> Result<()> {
+    fn wait(&mut self, modular: bool, workers: usize) -> Result<()> {
         let start = Instant::now();
-        let modular = plan.openssl.module().is_some();
         loop {
             self.check()?;
             ensure!(start.elapsed() < PATIENCE, "nginx did not start in {PATIENCE:?}: {}", self.said());
-            self.workers = children(self.child.id());
+            // A site's cache has processes of its own, one of which ends after a minute.
+            self.workers = children(self.child.id()).into_iter().filter(|pid| is_worker(*pid)).collect();
             self.active = verdict(&self.log());
             let up = self.addresses.iter().all(|address| TcpStream::connect(address).is_ok());
-            if up && self.workers.len() == plan.workers && (!modular || self.active.is_some()) {
+            if up && self.workers.len() == workers && (!modular || self.active.is_some()) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -287,6 +316,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Whether a process calls itself a worker of nginx (`ngx_setproctitle`).
+fn is_worker(pid: u32) -> bool {
+    std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"nginx: worker process"))
 }
 
 fn address(port: u16) -> Result<SocketAddr> {
@@ -397,7 +431,7 @@ fn configuration(plan: &Plan<'_>, at: &str, addresses: &[SocketAddr]) -> Result<
 }
 
 /// Folders that nginx makes at its start, and the module that each belongs to.
-const TEMPORARY: [(&str, &str); 5] = [
+pub const TEMPORARY: [(&str, &str); 5] = [
     ("client_body_temp_path", "http"),
     ("proxy_temp_path", "http_proxy_module"),
     ("fastcgi_temp_path", "http_fastcgi_module"),

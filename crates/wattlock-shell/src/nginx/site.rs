@@ -15,12 +15,12 @@ use crate::text;
 /// --install is given
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  wattlock serve .\n  wattlock serve . --compare --json -\n  wattlock serve . --install\n  wattlock serve /srv/www --port 8444 --key-type p256 --workers 2"
+    after_help = "Examples:\n  wattlock serve .\n  wattlock serve . --compare --json -\n  sudo wattlock serve --compare --config /etc/nginx/nginx.conf --connections 64\n  wattlock serve . --install\n  wattlock serve /srv/www --port 8444 --key-type p256 --workers 2"
 )]
 pub struct Command {
     /// Folder to serve
-    #[arg(value_name = "DIR")]
-    pub folder: PathBuf,
+    #[arg(value_name = "DIR", required_unless_present = "config", conflicts_with = "config")]
+    folder: Option<PathBuf>,
     /// Port on 127.0.0.1; 0 for any that is free
     #[arg(long, default_value_t = 8443)]
     port: u16,
@@ -33,6 +33,30 @@ pub struct Command {
     /// Seconds for each measure and each side of a comparison
     #[arg(long, default_value_t = 3.0, value_parser = text::parse_seconds)]
     pub seconds: f64,
+    /// Compare with a site's own nginx.conf: a copy of it and all that it includes, on loopback; the site goes on untouched
+    #[arg(long, value_name = "FILE", requires = "compare", conflicts_with_all = ["cert", "key_type", "port", "install"])]
+    pub config: Option<PathBuf>,
+    /// Folder that --config's own relative names belong to (`nginx -p`); without it, the one that `nginx -V` tells
+    #[arg(long, value_name = "DIR", requires = "config")]
+    prefix: Option<PathBuf>,
+    /// Connections at once in a comparison
+    #[arg(long, value_name = "N", requires = "compare", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub connections: u32,
+    /// Rounds of each side and measure in a comparison, in turn
+    #[arg(long, value_name = "N", requires = "compare", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// A path that each visitor of --config's site requests; may be repeated [default: /]
+    #[arg(long = "path", value_name = "PATH", requires = "config", value_parser = parse_path)]
+    pub paths: Vec<String>,
+    /// How many of a hundred visitors of --config's site resume a session
+    #[arg(long, value_name = "PER_CENT", requires = "config", default_value_t = 90, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub resumed: u32,
+    /// Only the server of this name; may be repeated
+    #[arg(long = "server", value_name = "NAME", requires = "config")]
+    pub servers: Vec<String>,
+    /// Let --config's upstreams on this machine have requests; those elsewhere never get any
+    #[arg(long, requires = "config")]
+    pub with_upstreams: bool,
     /// Also write the comparison to a file as JSON; `-` for standard output, after all else
     #[arg(long, value_name = "FILE", requires = "compare")]
     pub json: Option<PathBuf>,
@@ -71,7 +95,8 @@ impl Command {
     /// # Errors
     /// No folder, no nginx, no module or provider, or a server that does not start.
     pub fn open(&self, choice: &Choice) -> Result<Site> {
-        ensure!(self.folder.is_dir(), "{}: not a folder", self.folder.display());
+        let folder = self.folder();
+        ensure!(folder.is_dir(), "{}: not a folder", folder.display());
         if self.install {
             self.places.install()?;
         }
@@ -100,7 +125,28 @@ impl Command {
         }
     }
 
-    fn workers(&self) -> usize {
+    /// The folder to serve.
+    pub fn folder(&self) -> &Path {
+        self.folder.as_deref().unwrap_or(Path::new("."))
+    }
+
+    /// Where nginx and Wattlock's parts are.
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// The folder that an nginx's relative names belong to.
+    ///
+    /// # Errors
+    /// The current folder is gone.
+    pub fn prefix(&self, nginx: &Nginx) -> Result<PathBuf> {
+        let built = nginx.built.split_whitespace().find_map(|word| word.strip_prefix("--prefix="));
+        let built = || PathBuf::from(built.unwrap_or("/usr/local/nginx"));
+        Ok(std::path::absolute(self.prefix.clone().unwrap_or_else(built))?)
+    }
+
+    /// How many worker processes.
+    pub fn workers(&self) -> usize {
         self.workers.map_or(if self.compare { 1 } else { cores() }, |workers| workers as usize)
     }
 
@@ -116,7 +162,7 @@ impl Command {
         Server::start(&Plan {
             nginx,
             openssl,
-            root: &self.folder,
+            root: self.folder(),
             listeners,
             workers: self.workers(),
             core,
@@ -126,7 +172,7 @@ impl Command {
     }
 
     fn greet(&self, nginx: &Nginx, server: &Server) -> Result<()> {
-        let (folder, release, workers) = (self.folder.display(), nginx.release(), server.workers.len());
+        let (folder, release, workers) = (self.folder().display(), nginx.release(), server.workers.len());
         let address = server.addresses[0];
         say!("https://{address}/  {folder} by nginx {release}, {workers} workers");
         say!(
@@ -144,6 +190,14 @@ impl Command {
     pub fn kind(&self) -> String {
         self.cert.as_ref().map_or_else(|| text::typed(&self.key_type), |path| path.display().to_string())
     }
+}
+
+/// A path as a request names it.
+fn parse_path(text: &str) -> Result<String, String> {
+    let plain = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
+    plain
+        .then(|| text.to_owned())
+        .ok_or_else(|| "a path begins with / and is escaped as in a request".to_owned())
 }
 
 /// Cores of this machine.
