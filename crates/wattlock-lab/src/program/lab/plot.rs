@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use wattlock::telemetry::text::html;
-use wattlock_shell::svg::Axis;
+use wattlock_shell::svg::{self, Axis};
 
 use super::print::figure;
 
@@ -65,11 +65,12 @@ const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 14.0;
-const TOP: f64 = 46.0;
-const BOTTOM: f64 = 44.0;
+const TOP: f64 = 50.0;
+const BOTTOM: f64 = 46.0;
 
-/// Series over x. `word` says what the figures are: simulated, emulated, measured.
-pub fn chart(title: &str, word: &str, across: Across<'_>, y_label: &str, series: &[Series]) -> String {
+/// Series over x. `word` says what the figures are: simulated, emulated, measured; `below` is the line below the title,
+/// which has the unit.
+pub fn chart(title: &str, word: &str, across: Across<'_>, below: &str, series: &[Series]) -> String {
     let points = || series.iter().flat_map(|one| one.points.iter().copied()).filter(|p| p.1.is_finite());
     if points().next().is_none() {
         return String::new();
@@ -120,7 +121,7 @@ pub fn chart(title: &str, word: &str, across: Across<'_>, y_label: &str, series:
             html(label)
         );
     }
-    frame(title, word, y_label, HEIGHT, &body)
+    frame(title, word, below, HEIGHT, &body)
 }
 
 fn line(series: &Series, x: &Axis, y: &Axis) -> String {
@@ -217,13 +218,14 @@ pub fn bars(title: &str, unit: &str, rows: &[Bars]) -> String {
     frame(title, "simulated", unit, TOP + rows.len() as f64 * ROW + 4.0, &body)
 }
 
-fn frame(title: &str, word: &str, unit: &str, height: f64, body: &str) -> String {
-    let title = html(&format!("{title}, {word}"));
-    format!(
-        "<svg viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" role=\"img\" aria-label=\"{title}\">\
-         <text x=\"8\" y=\"16\" class=\"t\">{title}</text><text x=\"8\" y=\"33\">{}</text>{body}</svg>",
-        html(unit)
-    )
+fn frame(title: &str, word: &str, below: &str, height: f64, body: &str) -> String {
+    let title = format!("{title}, {word}");
+    let body = format!(
+        "<text x=\"8\" y=\"16\" class=\"t\">{}</text><text x=\"8\" y=\"34\">{}</text>{body}",
+        html(&title),
+        html(below)
+    );
+    svg::chart(WIDTH, height, &title, &body)
 }
 
 /// A tick's label.
