@@ -28,7 +28,8 @@ pub fn text(provider: &Provider, form: c_int, others: &[u32], own: &str) -> Stri
         0 => json(snapshot, &others),
         1 => prometheus(&snapshot, &others),
         2 => {
-            let all: Vec<Snapshot> = std::iter::once(snapshot.clone()).chain(others.iter().cloned()).collect();
+            let all: Vec<Snapshot> =
+                std::iter::once(snapshot.clone()).chain(others.iter().cloned()).collect();
             let verdict = provider.looks.verdict(all, now);
             page(sum(snapshot, &others).0, &verdict, own)
         }
@@ -66,12 +67,10 @@ impl Looks {
             Err(std::sync::TryLockError::WouldBlock) => return format!("<p class=\"verdict\">{since}</p>"),
         };
         let forks = wattlock::forks();
+        // Another runtime's clock begins anew, too.
         let is_past = |seen: &Seen| seen.last.as_ref().is_none_or(|(at, _)| *at <= now);
-        let seen = match &mut *place {
-            // Another runtime's clock begins anew.
-            Some(seen) if seen.forks == forks && is_past(seen) => seen,
-            place => place.insert(Seen { forks, ..Seen::default() }),
-        };
+        let known = place.take().filter(|seen| seen.forks == forks && is_past(seen));
+        let seen = place.insert(known.unwrap_or(Seen { forks, ..Seen::default() }));
         if seen.last.as_ref().is_none_or(|(at, _)| now.saturating_sub(*at) >= LEAST_NS) {
             seen.before = seen.last.replace((now, all.clone()));
         }
@@ -390,7 +389,9 @@ mod tests {
         assert!(page.contains("<td>1<td>42 B<td>40 ns<td>0<td>-<td>0"), "nothing was batched: {page}");
         let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));
         assert!(at("class=\"verdict\"") < at("<p>first") && at("<p>first") < at("<table>"), "{page}");
-        assert!(page.contains("http-equiv=\"refresh\" content=\"5\"") && page.matches("<!doctype").count() == 1);
+        assert!(
+            page.contains("http-equiv=\"refresh\" content=\"5\"") && page.matches("<!doctype").count() == 1
+        );
     }
 
     #[test]
@@ -459,9 +460,11 @@ mod tests {
     fn the_verdict_has_rates_from_the_second_look_on_and_counts_all_workers() {
         let (looks, second) = (Looks::default(), 1_000_000_000);
         let first = looks.verdict(vec![with(1, 1000), with(2, 500)], second);
-        let words =
-            "nginx (2 processes): 100 % of 1,500 public-key operations by lanes in batches of 7.0; no fallbacks";
-        assert!(first.contains(&format!("Since the processes began: {words}.")) && !first.contains("/s"), "{first}");
+        let words = "nginx (2 processes): 100 % of 1,500 public-key operations by lanes in batches of 7.0; no fallbacks";
+        assert!(
+            first.contains(&format!("Since the processes began: {words}.")) && !first.contains("/s"),
+            "{first}"
+        );
         // The second time within a moment is the same look: its length was asked for.
         assert_eq!(looks.verdict(vec![with(1, 1000), with(2, 500)], second + 1000), first);
         let later = |at| looks.verdict(vec![with(1, 7000), with(2, 500)], at);
@@ -477,7 +480,9 @@ mod tests {
     /// Names of engines and files come from settings, and a program's from its own arguments.
     #[test]
     fn hostile_text_in_counters_stays_text() {
-        for text in ["</style><script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "]]><svg onload=x>"] {
+        for text in
+            ["</style><script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "]]><svg onload=x>"]
+        {
             let mut snapshot = with(1, 8);
             let header = &mut snapshot.header;
             header.program = text.into();
@@ -490,7 +495,8 @@ mod tests {
                 fallbacks: vec![(text.into(), 1)],
                 ..EngineCounts::default()
             }];
-            snapshot.energy = vec![record(&serde_json::json!({"source": text, "part": text, "joules": 2.0}).to_string())];
+            snapshot.energy =
+                vec![record(&serde_json::json!({"source": text, "part": text, "joules": 2.0}).to_string())];
             let verdict = Looks::default().verdict(vec![snapshot.clone()], 0);
             let page = page(snapshot, &verdict, "");
             assert!(!page.contains(text), "{page}");

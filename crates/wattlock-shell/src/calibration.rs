@@ -257,8 +257,7 @@ fn chart(
         let label = text::bytes(size.round() as u64);
         body += &svg::words((at, HEIGHT - BOTTOM + 16.0), Anchor::Middle, "", &label);
     }
-    body +=
-        &svg::words(((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0), Anchor::Middle, "", "request size");
+    body += &svg::words(((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0), Anchor::Middle, "", "request size");
     for (at, crossing) in crossings.iter().enumerate() {
         let place = x.place(crossing.bytes);
         body += &svg::line((place, HEIGHT - BOTTOM), (place, TOP), "x");
@@ -279,9 +278,8 @@ fn chart(
 fn curve(points: &[(f64, f64)], x: &Axis, y: &Axis, colour: &str) -> String {
     let places = || points.iter().map(|point| (x.place(point.0), y.place(point.1)));
     let path: Vec<String> = places().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
-    let dots: String = places()
-        .map(|(x, y)| format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>"))
-        .collect();
+    let dots: String =
+        places().map(|(x, y)| format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>")).collect();
     format!("<g class=\"{colour}\"><path d=\"M{}\"/>{dots}</g>", path.join("L"))
 }
 

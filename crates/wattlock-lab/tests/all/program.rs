@@ -241,10 +241,13 @@ fn the_page_opens_in_a_browser_from_disk() {
     }
     let report = folder.path().join("report.html");
     let records = records(folder.path());
-    text(&lab(&[&["report", "-o", report.to_str().unwrap()], &records.each_ref().map(String::as_str)[..]].concat()));
+    text(&lab(
+        &[&["report", "-o", report.to_str().unwrap()], &records.each_ref().map(String::as_str)[..]].concat()
+    ));
     // Wide and narrow, light and dark.
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/test/pages.py");
-    let looked = Command::new("python3").arg(script).arg(folder.path()).args([&path, &report]).output().unwrap();
+    let looked =
+        Command::new("python3").arg(script).arg(folder.path()).args([&path, &report]).output().unwrap();
     assert!(looked.status.success(), "{}", String::from_utf8_lossy(&looked.stdout));
     let picture = folder.path().join(path.file_stem().unwrap()).display().to_string() + "-1280-light.png";
     assert!(std::fs::metadata(&picture).unwrap().len() > 60_000, "the page is not blank");

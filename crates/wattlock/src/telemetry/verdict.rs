@@ -36,9 +36,7 @@ impl Work {
     fn add(&mut self, now: &Snapshot, then: Option<&Snapshot>) {
         self.processes += 1;
         for cell in &now.cells {
-            let same = |other: &&Cell| {
-                (&other.engine, &other.kind) == (&cell.engine, &cell.kind)
-            };
+            let same = |other: &&Cell| (&other.engine, &other.kind) == (&cell.engine, &cell.kind);
             let then = then.and_then(|then| then.cells.iter().find(same)).cloned().unwrap_or_default();
             match Kind::from_name(&cell.kind).is_some_and(Kind::is_asymmetric) {
                 true => {

@@ -104,7 +104,10 @@ mod tests {
 
     #[test]
     fn names_are_words_with_units() {
-        assert_eq!(row("suite=rsa-2048 workers=8 block_kib=16"), "suite rsa-2048, workers 8, block size 16 KiB");
+        assert_eq!(
+            row("suite=rsa-2048 workers=8 block_kib=16"),
+            "suite rsa-2048, workers 8, block size 16 KiB"
+        );
         assert_eq!(row("best"), "best");
         assert_eq!((unit("1/submission"), unit("1/s")), ("for each submission".into(), "a second".into()));
         assert_eq!(anchor(&["ACA-SDS", "four <cores>"]), "aca-sds-four--cores-");

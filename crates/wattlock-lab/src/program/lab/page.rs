@@ -113,7 +113,8 @@ fn section(name: Name, study: &Study, roles: &[Role], pictures: &str) -> String 
         let figures: Vec<Figures> = groups(&mine).iter().map(|group| figures_of(group)).collect();
         let id = named::anchor(&[&paper, experiment]);
         let _ = write!(out, "<h3 id=\"{id}\">{}: {}</h3>", html(&paper), html(experiment));
-        let flat: String = figures.iter().flat_map(|figures| &figures.flat).map(|line| format!("<li>{line}</li>")).collect();
+        let flat: String =
+            figures.iter().flat_map(|figures| &figures.flat).map(|line| format!("<li>{line}</li>")).collect();
         if !flat.is_empty() {
             let _ = write!(out, "<ul>{flat}</ul>");
         }
@@ -237,8 +238,7 @@ fn figures_of(group: &[&Row]) -> Figures {
                 named::key(&key).split(',').next().unwrap_or_default()
             ))),
             None => {
-                figures.drawn +=
-                    &chart(&title, "simulated", Across::Numbers(&named::key(&key)), &below, &all)
+                figures.drawn += &chart(&title, "simulated", Across::Numbers(&named::key(&key)), &below, &all)
             }
         }
     }
@@ -372,7 +372,11 @@ mod tests {
             figures_of(&rows.iter().collect::<Vec<_>>())
         };
         let same = flat(140.5);
-        assert!(same.drawn.is_empty() && same.flat[0].contains("simulated: 140.5 kB/s at every kib"), "{:?}", same.flat);
+        assert!(
+            same.drawn.is_empty() && same.flat[0].contains("simulated: 140.5 kB/s at every kib"),
+            "{:?}",
+            same.flat
+        );
         let other = flat(150.0);
         assert!(other.flat.is_empty() && other.drawn.contains("<svg"));
     }

@@ -50,8 +50,14 @@ mod tests {
     #[test]
     fn an_interval_with_1_in_it_shows_nothing_whatever_the_ratio_is() {
         assert_eq!(words(&json!({"ratio": 2.0, "low": 0.9, "high": 2.2})), "no difference (0.90 to 2.20)");
-        assert_eq!(words(&json!({"ratio": 2.0, "low": 1.9, "high": 2.2})), "at least 1.90 times (median 2.00)");
-        assert_eq!(words(&json!({"ratio": 0.8, "low": 0.7, "high": 0.9})), "at most 0.90 times (median 0.80)");
+        assert_eq!(
+            words(&json!({"ratio": 2.0, "low": 1.9, "high": 2.2})),
+            "at least 1.90 times (median 2.00)"
+        );
+        assert_eq!(
+            words(&json!({"ratio": 0.8, "low": 0.7, "high": 0.9})),
+            "at most 0.90 times (median 0.80)"
+        );
         assert_eq!(words(&json!({"ratio": 2.15, "low": null, "high": null})), "2.15 times");
     }
 

@@ -303,7 +303,11 @@ fn files(rows: &[&Json]) -> String {
 fn https(rows: &[&Json]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let drawn = |row: &&&Json| {
-        let told = format!("A second of processor time: {}. A second of the clock: {}.", gain(row), gain(&row["detail"]["by_rate"]));
+        let told = format!(
+            "A second of processor time: {}. A second of the clock: {}.",
+            gain(row),
+            gain(&row["detail"]["by_rate"])
+        );
         let names = ["nginx without Wattlock", "nginx with Wattlock"];
         let words = |value: f64| grouped(value.round() as u64);
         pair(row, served(row).to_owned(), names, |value| value, words, told)
@@ -314,12 +318,16 @@ fn https(rows: &[&Json]) -> String {
         let unit = text_of(row, "unit");
         if !units.contains(&unit) {
             units.push(unit);
-            let mine: Vec<Pair> =
-                rows.iter().filter(|row| text_of(row, "unit") == unit).filter_map(|row| drawn(&row)).collect();
+            let mine: Vec<Pair> = rows
+                .iter()
+                .filter(|row| text_of(row, "unit") == unit)
+                .filter_map(|row| drawn(&row))
+                .collect();
             pictures += &pairs::picture(&mine);
         }
     }
-    let batches: String = rows.iter().map(|row| pairs::batches(served(row), row)).collect();
+    let batches = rows.iter().filter(|row| text_of(row, "unit").starts_with("handshakes"));
+    let batches: String = batches.map(|row| pairs::batches(served(row), row)).collect();
     let batches = match batches.is_empty() {
         true => batches,
         false => format!(
@@ -338,7 +346,9 @@ fn https(rows: &[&Json]) -> String {
     }
     let work = match work.is_empty() {
         true => work,
-        false => format!("<details><summary>Which engine did what, everything</summary><ul>{work}</ul></details>"),
+        false => {
+            format!("<details><summary>Which engine did what, everything</summary><ul>{work}</ul></details>")
+        }
     };
     format!(
         "<h2 id=\"https\">The site over HTTPS, by the same nginx without Wattlock and with it</h2><p>{} connections at \
@@ -441,7 +451,9 @@ fn chosen(profile: &Profile) -> String {
         out += &section(profile, *kind, series);
     }
     let (summary, overview, operations) = (summary(profile), overview(&sized, false), operations(profile));
-    out + &format!("<details><summary>All kinds of requests</summary>{summary}{overview}{operations}</details>")
+    out + &format!(
+        "<details><summary>All kinds of requests</summary>{summary}{overview}{operations}</details>"
+    )
 }
 
 /// The commands that printed the figures.
@@ -528,7 +540,10 @@ mod tests {
             assert!(!page.contains(forbidden), "{forbidden}");
         }
         let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));
-        assert!(at("FAILED") < at("class=\"tiles\"") && at("class=\"tiles\"") < at("<h2"), "tiles come first");
+        assert!(
+            at("FAILED") < at("class=\"tiles\"") && at("class=\"tiles\"") < at("<h2"),
+            "tiles come first"
+        );
         assert!(at("a &lt;note&gt;") > at("id=\"chosen\""), "what else was tried comes after the figures");
     }
 
@@ -548,7 +563,8 @@ mod tests {
             hostile["against"] = text.into();
             hostile["unit"] = text.into();
             hostile["params"] = json!({"bytes": 1024, "connections": text, "certificate": text});
-            hostile["detail"] = json!({"engines": [text, format!("{text} rsa-2048-private 8 in batches of 8.0")]});
+            hostile["detail"] =
+                json!({"engines": [text, format!("{text} rsa-2048-private 8 in batches of 8.0")]});
             let mut files = row("files", "seal", 0.5, 1.0.into(), 2.0.into());
             files["against"] = text.into();
             let Record::Rows(mut bench) = rows(vec![hostile, files]) else { unreachable!() };
@@ -564,7 +580,8 @@ mod tests {
             profile.machine.microcode = text.into();
             profile.machine.engines.values_mut().for_each(|detail| *detail = text.into());
             let records = [Record::Rows(bench), Record::Joules(joules)];
-            let page = page(&records, Some(&profile), &[text.to_owned()], &links(&[text.into(), text.into()]));
+            let page =
+                page(&records, Some(&profile), &[text.to_owned()], &links(&[text.into(), text.into()]));
             assert!(!page.contains(text), "{text}: {page}");
             assert_eq!(page.matches("</style>").count(), 1);
             for markup in ["<script", "<img", "<iframe", "<svg onload", "<!--", "href='"] {

@@ -62,7 +62,7 @@ fn handshakes_tile(rows: &[&Json]) -> Option<Tile> {
     let (figure, look) = times(&gain);
     Some(Tile {
         figure,
-        of: format!("{} by a second of nginx's processor time", served(row)),
+        of: format!("full {} for each second of nginx's processor time", served(row)),
         beside: format!(
             "{} with Wattlock, {} without: {}",
             grouped(ours.round() as u64),
@@ -80,12 +80,7 @@ fn sealing(rows: &[&Json]) -> Option<Tile> {
     Some(Tile {
         figure,
         of: "age's speed in sealing a file".to_owned(),
-        beside: format!(
-            "{}, age {}: {}",
-            text::rate(bytes / ours),
-            text::rate(bytes / theirs),
-            gain.words()
-        ),
+        beside: format!("{}, age {}: {}", text::rate(bytes / ours), text::rate(bytes / theirs), gain.words()),
         look,
     })
 }

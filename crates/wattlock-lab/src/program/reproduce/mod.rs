@@ -49,6 +49,9 @@ pub struct Command {
     /// Go on in the CSV of a run that ended early. What is in it is not run again
     #[arg(long)]
     resume: bool,
+    /// Run nothing: draw the page and the pictures anew from --csv, of whatever commit and machine it is
+    #[arg(long, requires = "csv", conflicts_with_all = ["resume", "list", "json", "meter_command"])]
+    redraw: bool,
     /// Where each point goes as soon as it is measured [default: reproduce-PAPER.csv]
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -124,8 +127,18 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         // Before anything starts, as the bench says it of a point.
         setup::engines(choice).map_err(|error| wattlock_door::Error::Usage(format!("--emulate: {error}")))?;
     }
-    let gpu = setup::gpu().is_ok();
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let kept = match (&command.csv, command.redraw) {
+        (Some(path), true) => {
+            let (identity, lines) = csv::kept(path)?;
+            Some((path, identity, lines))
+        }
+        _ => None,
+    };
+    // What is drawn anew has the grid of its own machine.
+    let gpu = kept.is_none() && setup::gpu().is_ok();
+    let threads = kept.as_ref().and_then(|(_, identity, _)| identity.threads());
+    let threads = threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
     let device = |paper| emulated(paper, command, choice, gpu);
     let mut figures = Vec::new();
     for paper in &command.paper.0 {
@@ -150,7 +163,22 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     if command.list {
         return list(&figures);
     }
-    measure(command, &figures, &device)
+    match &kept {
+        Some((path, identity, lines)) => redraw(command, path, &figures, identity, lines),
+        None => measure(command, &figures, &device),
+    }
+}
+
+fn redraw(
+    command: &Command,
+    path: &Path,
+    figures: &[Figure],
+    identity: &Identity,
+    lines: &[Line],
+) -> Result<()> {
+    only_known(path, lines, figures)?;
+    let outcome = Outcome { figures, lines, commit: &identity.commit, machine: &identity.machine };
+    Places::begin(command)?.write(&outcome, None)
 }
 
 /// What the grid is, without running it.
@@ -261,16 +289,25 @@ fn measure(command: &Command, figures: &[Figure], device: &dyn Fn(Paper) -> Opti
     Ok(())
 }
 
-/// Refuses a file with points that this grid has not, and says what of it was cut.
-fn gone_on(path: &Path, kept: &Kept, lines: &[Line], figures: &[Figure]) -> Result<()> {
+/// Refuses lines of points that this grid has not.
+fn only_known(path: &Path, lines: &[Line], figures: &[Figure]) -> Result<()> {
     let points = figures.iter().flat_map(|figure| figure.points.iter().map(move |point| (figure, point)));
     let known: BTreeSet<[String; 5]> = points.map(|(figure, point)| page::key(figure, point)).collect();
-    let shown = wattlock_door::one_line(path);
-    if let Some(line) = lines.iter().find(|line| !known.contains(&line.key().map(str::to_owned))) {
-        let [paper, figure, _, point, method] = line.key();
-        let text = format!("{shown}: {paper} {figure} {point} {method} is no point of this grid");
-        return Err(wattlock_door::Error::Usage(text).into());
+    match lines.iter().find(|line| !known.contains(&line.key().map(str::to_owned))) {
+        None => Ok(()),
+        Some(line) => {
+            let [paper, figure, _, point, method] = line.key();
+            let shown = wattlock_door::one_line(path);
+            let text = format!("{shown}: {paper} {figure} {point} {method} is no point of this grid");
+            Err(wattlock_door::Error::Usage(text).into())
+        }
     }
+}
+
+/// Refuses a file with points that this grid has not, and says what of it was cut.
+fn gone_on(path: &Path, kept: &Kept, lines: &[Line], figures: &[Figure]) -> Result<()> {
+    only_known(path, lines, figures)?;
+    let shown = wattlock_door::one_line(path);
     if let Some(number) = kept.cut() {
         eprintln!("wattlock: {shown}: what begins in line {number} was cut; its point is measured again");
     }

@@ -356,7 +356,8 @@ fn plots(outcome: &Outcome<'_>, of: &Figure, quantity: &Quantity) -> Vec<String>
         .into_iter()
         .filter(|reading| reading.measured.is_some() || reading.published.is_some())
         .collect();
-    let (title, unit) = (format!("{}: {}", of.id(), named::quantity(quantity.name)), named::unit(quantity.unit));
+    let (title, unit) =
+        (format!("{}: {}", of.id(), named::quantity(quantity.name)), named::unit(quantity.unit));
     let word = outcome.word(of);
     // What all points share says nothing in a title.
     let words = |point: &str| point.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
@@ -507,7 +508,10 @@ mod tests {
         }
         let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));
         assert!(at("id=\"contents\"") < at("id=\"summary\"") && at("id=\"summary\"") < at("<svg"));
-        assert!(page.contains(&format!("<td>EECA</td><td>24</td><td>21</td><td>{}</td>", counts.agree)), "{page}");
+        assert!(
+            page.contains(&format!("<td>EECA</td><td>24</td><td>21</td><td>{}</td>", counts.agree)),
+            "{page}"
+        );
         for link in page.split("href=\"#").skip(1).filter_map(|rest| rest.split('"').next()) {
             assert_eq!(page.matches(&format!("id=\"{link}\"")).count(), 1, "{link}");
         }
