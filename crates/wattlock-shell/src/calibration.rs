@@ -131,9 +131,17 @@ struct Crossing {
     above: String,
 }
 
-/// Whether the fastest engine changes at some size.
+/// Whether the choice changes with the size: what is fastest for the smallest requests is a tenth slower or more than
+/// another engine for the largest, and that one for the smallest. Curves that only touch do not count.
 pub fn crosses(series: &Series) -> bool {
-    !crossings(series).is_empty()
+    let sizes = || series.values().flatten().map(|point| point.0);
+    let (least, most) = (sizes().fold(f64::MAX, f64::min), sizes().fold(0.0, f64::max));
+    let (Some(small), Some(large)) = (fastest(series, least), fastest(series, most)) else { return false };
+    let slower = |engine: &str, than: &str, at: f64| {
+        let both = cost(&series[engine], at).zip(cost(&series[than], at));
+        both.is_some_and(|(one, other)| one >= 1.1 * other)
+    };
+    slower(&small, &large, most) && slower(&large, &small, least)
 }
 
 /// Every size at which the fastest engine changes.
@@ -410,6 +418,17 @@ mod tests {
     #[test]
     fn no_crossing_where_one_engine_always_leads() {
         assert!(crossings(&two(&[(1.0, 1.0), (2.0, 2.0)], &[(1.0, 3.0), (2.0, 4.0)])).is_empty());
+    }
+
+    #[test]
+    fn curves_that_touch_are_no_change_of_the_choice() {
+        assert!(crosses(&two(&[(64.0, 10.0), (1024.0, 200.0)], &[(64.0, 100.0), (1024.0, 110.0)])));
+        assert!(
+            !crosses(&two(&[(64.0, 10.0), (1024.0, 200.0)], &[(64.0, 100.0), (1024.0, 199.0)])),
+            "by a hair"
+        );
+        assert!(!crosses(&two(&[(64.0, 10.0), (1024.0, 20.0)], &[(64.0, 100.0), (1024.0, 110.0)])));
+        assert!(!crosses(&Series::new()));
     }
 
     #[test]

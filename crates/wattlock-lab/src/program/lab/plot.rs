@@ -125,9 +125,12 @@ pub fn chart(title: &str, word: &str, across: Across<'_>, below: &str, series: &
 }
 
 fn line(series: &Series, x: &Axis, y: &Axis) -> String {
+    let there = || series.points.iter().filter(|p| p.1.is_finite());
+    if there().next().is_none() {
+        return String::new();
+    }
     let mut out = format!("<g class=\"{}\">", series.look.class());
     let at = |p: &(f64, f64)| (x.place(p.0), y.place(p.1));
-    let there = || series.points.iter().filter(|p| p.1.is_finite());
     if !series.look.is_published() {
         let path: Vec<String> = there().map(at).map(|(px, py)| format!("{px:.1} {py:.1}")).collect();
         let _ = write!(out, "<path d=\"M{}\"/>", path.join("L"));
@@ -251,6 +254,9 @@ mod tests {
             "y",
             &[series(Look::Published), series(Look::Simulated)],
         );
+        let nothing = Series { name: "x".into(), look: Look::Adaptive, points: vec![(1.0, f64::NAN)] };
+        let alone = chart("t", "simulated", Across::Numbers("x"), "y", &[series(Look::Published), nothing]);
+        assert!(!alone.contains("class=\"a\"") && !alone.contains("d=\"M\""), "{alone}");
         assert!(drawn.contains("t, simulated") && drawn.contains("class=\"p\"") && drawn.contains("<circle"));
         let row = Bars { name: "<r>".into(), published: Some((1.0, 2.0)), simulated: 1.5, adaptive: None };
         let drawn = bars("b", "x", &[row]);

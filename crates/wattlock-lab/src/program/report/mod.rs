@@ -175,8 +175,8 @@ fn page(records: &[Record], profile: Option<&Profile>, notes: &[String], links: 
         body += &format!("<p class=\"verdict alarm\">{}</p>", html(note));
     }
     body += &tiles::tiles(&files_rows, &served_rows);
-    body += "<p><span class=\"key\"><i class=\"ours\"></i>Wattlock</span><span class=\"key\"><i class=\"theirs\"></i>what it \
-             is compared with</span><span class=\"key\">\u{251c}\u{2500}\u{2524} the interval of the rounds: a gain lies \
+    body += "<p><span class=\"key\"><i class=\"ours\"></i>Wattlock</span> <span class=\"key\"><i class=\"theirs\"></i>what it \
+             is compared with</span> <span>\u{251c}\u{2500}\u{2524} the interval of the rounds: a gain lies \
              wholly to the right of the other bar's end</span></p>";
     body += &https(&served_rows);
     body += &files(&files_rows);
@@ -281,7 +281,7 @@ fn files(rows: &[&Json]) -> String {
             Some(cpu) if row["by"] != "cpu" => {
                 format!("Speed: {}. Work a second of processor time: {}.", gain(row), cpu.words())
             }
-            _ => format!("{}.", gain(row)),
+            _ => format!("Speed: {}.", gain(row)),
         };
         pair(row, (*title).to_owned(), *names, |seconds| bytes / seconds, text::rate, told)
     };
@@ -584,7 +584,7 @@ mod tests {
                 page(&records, Some(&profile), &[text.to_owned()], &links(&[text.into(), text.into()]));
             assert!(!page.contains(text), "{text}: {page}");
             assert_eq!(page.matches("</style>").count(), 1);
-            for markup in ["<script", "<img", "<iframe", "<svg onload", "<!--", "href='"] {
+            for markup in ["<script", "<img", "<iframe", "<svg onload", "<!--", "<a href='"] {
                 assert!(!page.contains(markup), "{markup}: {page}");
             }
         }
