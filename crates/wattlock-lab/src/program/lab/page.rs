@@ -75,8 +75,8 @@ fn is_near(row: &Row, apart: f64) -> bool {
 /// How often the models' predictions agree with what was published, study by study.
 fn overview(studies: &[(Name, Study)]) -> String {
     const HEADER: [&str; 5] = [
-        "predicted, simulated",
-        "figures with a published one",
+        "paper",
+        "predicted figures with a published one",
         "within a tenth of it",
         "a naive predictor within a tenth",
         "nearer than the naive predictor",
@@ -97,8 +97,12 @@ fn overview(studies: &[(Name, Study)]) -> String {
             .to_string(),
         ]
     };
-    let rows: Vec<Vec<String>> = studies.iter().map(line).collect();
-    table(&HEADER, &rows)
+    let compared = studies.iter().filter(|(_, study)| study.rows.iter().any(Row::is_prediction));
+    let rows: Vec<Vec<String>> = compared.map(line).collect();
+    format!(
+        "<p>Predicted rows, simulated; of percentages ten points are a tenth.</p>{}",
+        table(&HEADER, &rows)
+    )
 }
 
 fn section(name: Name, study: &Study, roles: &[Role], pictures: &str) -> String {

@@ -176,7 +176,7 @@ pub struct Bars {
 
 /// Rows whose names are no numbers, each on a scale of its own.
 pub fn bars(title: &str, unit: &str, rows: &[Bars]) -> String {
-    const ROW: f64 = 62.0;
+    const ROW: f64 = 70.0;
     const SPAN: f64 = 370.0;
     let mut body = String::new();
     for (at, row) in rows.iter().enumerate() {
@@ -213,9 +213,9 @@ pub fn bars(title: &str, unit: &str, rows: &[Bars]) -> String {
             }
             None => {}
         }
-        bar(26.0, "s", 0.0, row.simulated, &format!("{} simulated", figure(row.simulated)));
+        bar(29.0, "s", 0.0, row.simulated, &format!("{} simulated", figure(row.simulated)));
         if let Some(adaptive) = row.adaptive {
-            bar(38.0, "a", 0.0, adaptive, &format!("{} adaptive, simulated", figure(adaptive)));
+            bar(44.0, "a", 0.0, adaptive, &format!("{} adaptive, simulated", figure(adaptive)));
         }
     }
     frame(title, "simulated", unit, TOP + rows.len() as f64 * ROW + 4.0, &body)
