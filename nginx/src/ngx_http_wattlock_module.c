@@ -455,33 +455,64 @@ wattlock_set_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* What a worker counts, by name. */
+/* What a worker counts, by name: in JSON and Prometheus text, on the page, and in words. */
 static const struct {
     const char  *name;
     const char  *title;
+    const char  *help;
     size_t       at;
     unsigned     gauge:1;
 } wattlock_figures[] = {
-    { "handshakes", "handshakes", offsetof(wattlock_counts_t, handshakes), 0 },
-    { "in_handshake", "under way", offsetof(wattlock_counts_t, in_handshake), 1 },
-    { "completed", "completed", offsetof(wattlock_counts_t, completed), 0 },
-    { "aborted", "aborted", offsetof(wattlock_counts_t, aborted), 0 },
-    { "paused", "paused", offsetof(wattlock_counts_t, paused), 0 },
-    { "polls", "polls", offsetof(wattlock_counts_t, polls), 0 },
-    { "flushes", "batches", offsetof(wattlock_counts_t, flushes), 0 },
-    { "looks", "looks", offsetof(wattlock_counts_t, looks), 0 },
-    { "writes_paused", "writes paused", offsetof(wattlock_counts_t, writes_paused), 0 },
-    { "group_x25519mlkem768", "X25519MLKEM768", offsetof(wattlock_counts_t, group_x25519mlkem768), 0 },
-    { "group_x25519", "X25519", offsetof(wattlock_counts_t, group_x25519), 0 },
-    { "group_p256", "P-256", offsetof(wattlock_counts_t, group_p256), 0 },
-    { "group_other", "other groups", offsetof(wattlock_counts_t, group_other), 0 },
-    { "group_none", "no group", offsetof(wattlock_counts_t, group_none), 0 },
+    { "handshakes", "handshakes",
+      "Handshakes begun.",
+      offsetof(wattlock_counts_t, handshakes), 0 },
+    { "in_handshake", "under way",
+      "Handshakes under way.",
+      offsetof(wattlock_counts_t, in_handshake), 1 },
+    { "completed", "completed",
+      "Handshakes that completed.",
+      offsetof(wattlock_counts_t, completed), 0 },
+    { "aborted", "aborted",
+      "Handshakes that failed or were closed by either side.",
+      offsetof(wattlock_counts_t, aborted), 0 },
+    { "paused", "paused",
+      "Handshakes that waited at least once for an operation.",
+      offsetof(wattlock_counts_t, paused), 0 },
+    { "polls", "polls",
+      "Turns of the event loop in which the provider was asked.",
+      offsetof(wattlock_counts_t, polls), 0 },
+    { "flushes", "batches",
+      "Batches that ran because the provider was asked.",
+      offsetof(wattlock_counts_t, flushes), 0 },
+    { "looks", "looks",
+      "Turns that looked for devices' answers.",
+      offsetof(wattlock_counts_t, looks), 0 },
+    { "writes_paused", "writes paused",
+      "Writes that waited for a device.",
+      offsetof(wattlock_counts_t, writes_paused), 0 },
+    { "group_x25519mlkem768", "X25519MLKEM768",
+      "Clients' handshakes that completed with X25519MLKEM768.",
+      offsetof(wattlock_counts_t, group_x25519mlkem768), 0 },
+    { "group_x25519", "X25519",
+      "Clients' handshakes that completed with X25519.",
+      offsetof(wattlock_counts_t, group_x25519), 0 },
+    { "group_p256", "P-256",
+      "Clients' handshakes that completed with P-256.",
+      offsetof(wattlock_counts_t, group_p256), 0 },
+    { "group_other", "other groups",
+      "Clients' handshakes that completed with another group.",
+      offsetof(wattlock_counts_t, group_other), 0 },
+    { "group_none", "no group",
+      "Clients' handshakes that completed without a key agreement.",
+      offsetof(wattlock_counts_t, group_none), 0 },
 };
 
 #define FIGURES (sizeof(wattlock_figures) / sizeof(wattlock_figures[0]))
 
 /* Bytes of text that a worker needs at most: three texts, of which each byte may become six, and the figures. */
 #define WORKER_TEXT (6 * sizeof(wattlock_worker_t) + 2048)
+/* And what stands there once: the words of each figure, one worker's reason, and a line for all. */
+#define FIXED_TEXT (FIGURES * 256 + WORKER_TEXT)
 
 
 static ngx_uint_t
@@ -592,7 +623,8 @@ wattlock_told(int which, u_char *at, const wattlock_worker_t *rows, ngx_uint_t n
         break;
 
     case WATTLOCK_PROMETHEUS:
-        at = ngx_sprintf(at, "# TYPE wattlock_nginx_active gauge\n");
+        at = ngx_sprintf(at, "# HELP wattlock_nginx_active Whether the module works in this worker.\n"
+                         "# TYPE wattlock_nginx_active gauge\n");
 
         for (i = 0; i < n; i++) {
             at = ngx_sprintf(at, "wattlock_nginx_active{worker=\"%P\"} %ui\n", rows[i].pid, rows[i].active);
@@ -601,6 +633,8 @@ wattlock_told(int which, u_char *at, const wattlock_worker_t *rows, ngx_uint_t n
         for (f = 0; f < FIGURES; f++) {
             const char  *rest = wattlock_figures[f].gauge ? "" : "_total";
 
+            at = ngx_sprintf(at, "# HELP wattlock_nginx_%s%s %s\n", wattlock_figures[f].name, rest,
+                             wattlock_figures[f].help);
             at = ngx_sprintf(at, "# TYPE wattlock_nginx_%s%s %s\n", wattlock_figures[f].name, rest,
                              wattlock_figures[f].gauge ? "gauge" : "counter");
 
@@ -613,6 +647,12 @@ wattlock_told(int which, u_char *at, const wattlock_worker_t *rows, ngx_uint_t n
         break;
 
     default:
+        if (idle != NULL) {
+            at = ngx_sprintf(at, "<p class=\"verdict alarm\">Inactive in worker %P: ", idle->pid);
+            at = wattlock_html(at, idle->why);
+            at = ngx_sprintf(at, "</p>");
+        }
+
         at = ngx_sprintf(at, "<h2>nginx</h2><table><tr><th>worker<th>state");
 
         for (f = 0; f < FIGURES; f++) {
@@ -639,6 +679,13 @@ wattlock_told(int which, u_char *at, const wattlock_worker_t *rows, ngx_uint_t n
     return at;
 }
 
+
+/* The page around what this module has to say, if there is no provider to make one. */
+#define WATTLOCK_PLAIN "<!doctype html><html lang=en><meta charset=utf-8>" \
+    "<meta name=viewport content=width=device-width><meta name=color-scheme content=\"light dark\">" \
+    "<meta http-equiv=refresh content=5><link rel=icon href=data:,><title>Wattlock</title><style>" \
+    "body{font:16px system-ui,sans-serif;margin:1.4rem}table{display:block;overflow-x:auto}" \
+    "td,th{padding:.2rem 1rem .2rem 0;text-align:left;white-space:nowrap}</style><h1>Wattlock in nginx</h1>%s</html>\n"
 
 /* ?format=json (default), prometheus or html. */
 static ngx_int_t
@@ -684,7 +731,7 @@ wattlock_status_handler(ngx_http_request_t *r)
     n = wattlock_workers(main_conf->zone->data, NULL, NGX_MAX_PROCESSES);
     rows = ngx_palloc(r->pool, (n + 1) * sizeof(wattlock_worker_t));
     pids = ngx_palloc(r->pool, (n + 1) * sizeof(uint32_t));
-    told = 4096 + n * WORKER_TEXT;
+    told = FIXED_TEXT + n * WORKER_TEXT;
     text = ngx_palloc(r->pool, told);
 
     if (rows == NULL || pids == NULL || text == NULL) {
@@ -726,13 +773,14 @@ wattlock_status_handler(ngx_http_request_t *r)
         end = ngx_sprintf(end, "null");
 
     } else if (which == WATTLOCK_HTML) {
-        u_char  *whole = ngx_palloc(r->pool, end - text + 128);
+        /* The style sheet is the provider's. */
+        u_char  *whole = ngx_palloc(r->pool, end - text + sizeof(WATTLOCK_PLAIN));
 
         if (whole == NULL) {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
 
-        end = ngx_sprintf(whole, "<!doctype html><html lang=en><meta charset=utf-8><title>Wattlock</title>%s</html>\n", text);
+        end = ngx_sprintf(whole, WATTLOCK_PLAIN, text);
         text = whole;
     }
 

@@ -344,6 +344,8 @@ def case_serves_every_version_and_shows_what_it_did():
         samples = {line.split("{")[0] for line in text.splitlines() if f'{{worker="{status["worker"]}"' in line}
         typed = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
         assert all(line.split("{")[0] in samples for line in text.splitlines() if not line.startswith("#")), text
+        helped = {line.split()[2] for line in text.splitlines() if line.startswith("# HELP") and line.endswith(".")}
+        assert helped == typed >= samples, (helped ^ typed, samples - typed)
         counters = {f"wattlock_nginx_{name}_total" for name in ("handshakes", "paused", "completed", "aborted", "polls",
                                                                 "flushes", "looks")}
         assert counters <= samples & typed and "wattlock_batch_count_total" in samples, text
@@ -354,6 +356,11 @@ def case_serves_every_version_and_shows_what_it_did():
         page = nginx.get("/status?format=html").decode()
         assert f"<td>{status['worker']}<td>active, polling adaptive<td>" in page and page.count("<!doctype") == 1, page
         assert "<td>0.0" not in page, page
+        # The verdict comes first, in the words of `wattlock status`; from the second look on it has rates.
+        assert page.index('class="verdict"') < page.index("<h2>nginx") and "public-key operations by" in page, page
+        assert 'http-equiv="refresh"' in page and "<script" not in page and len(page) < 64 << 10, page
+        time.sleep(1.1)
+        assert "In the last " in nginx.get("/status?format=html").decode(), page
         assert nginx.get("/status?format=xml") is None
 
 

@@ -178,9 +178,9 @@ joules joules-seal "$wattlock" seal -q -r "$recipient" -o /dev/null "$input"
 ! have age || joules joules-age age -r "$recipient" -o /dev/null "$input"
 echo
 kept=docs/research/reproduced.html
-see=()
+see=(--see 'All documents' "$(realpath --relative-to="$target" docs/README.md)")
 if [ -e "$kept" ]; then
-    see=(--see 'The experiments of five papers, reproduced on emulated devices' "$(realpath --relative-to="$target" "$kept")")
+    see+=(--see 'The experiments of five papers, reproduced on emulated devices' "$(realpath --relative-to="$target" "$kept")")
 fi
 "$wattlock" report -o "$page" "${notes[@]}" "${see[@]}" "${records[@]}"
 exit "$status"

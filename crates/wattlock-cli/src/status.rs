@@ -1,13 +1,11 @@
 //! `wattlock status`: what every process with a runtime has done where, read from shared memory.
 
-mod verdict;
-
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use wattlock::telemetry::{Cell, Snapshot, read_all};
+use wattlock::telemetry::{Cell, Snapshot, read_all, verdict};
 
 use wattlock_shell::text;
 

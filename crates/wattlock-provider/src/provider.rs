@@ -42,6 +42,7 @@ pub struct Provider {
     /// Words for people.
     pub(crate) build: CString,
     pub(crate) energy: crate::energy::Energy,
+    pub(crate) looks: crate::status::Looks,
     pub(crate) table: OnceLock<Box<FunctionTable>>,
 }
 
@@ -151,6 +152,7 @@ impl Provider {
             offer,
             build: build.unwrap_or_default(),
             energy: crate::energy::Energy::default(),
+            looks: crate::status::Looks::default(),
             table: OnceLock::new(),
         })
     }

@@ -4,10 +4,13 @@
 use std::borrow::Cow;
 use std::ffi::c_int;
 use std::fmt::Write;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use wattlock::meter::{Quality, Record};
+use wattlock::telemetry::page::document;
 use wattlock::telemetry::text::{Metrics, Sort, html};
-use wattlock::telemetry::{self, Cell, EngineCounts, Snapshot};
+use wattlock::telemetry::{self, Cell, EngineCounts, Snapshot, verdict};
 
 use crate::provider::Provider;
 
@@ -16,15 +19,68 @@ use crate::provider::Provider;
 pub fn text(provider: &Provider, form: c_int, others: &[u32], own: &str) -> String {
     let runtime = provider.current().runtime;
     let mut snapshot = runtime.snapshot();
-    snapshot.energy = provider.energy.records(runtime.clock().now());
+    let now = runtime.clock().now();
+    snapshot.energy = provider.energy.records(now);
     let me = std::process::id();
     let others: Vec<u32> = others.iter().copied().filter(|pid| *pid != me).collect();
     let others = by_process(if others.is_empty() { Vec::new() } else { telemetry::read_own(&others) });
     match form {
         0 => json(snapshot, &others),
         1 => prometheus(&snapshot, &others),
-        2 => page(sum(snapshot, &others).0, own),
+        2 => {
+            let all: Vec<Snapshot> =
+                std::iter::once(snapshot.clone()).chain(others.iter().cloned()).collect();
+            let verdict = provider.looks.verdict(all, now);
+            page(sum(snapshot, &others).0, &verdict, own)
+        }
         _ => String::new(),
+    }
+}
+
+/// How often a browser asks for the page again.
+const AGAIN_S: u32 = 5;
+/// A rate over less says little; and the page is made twice, first for its length.
+const LEAST_NS: u64 = 1_000_000_000;
+
+/// What two earlier looks at the page saw, so that the next one can tell rates. It holds no more than those two.
+#[derive(Default)]
+pub struct Looks(Mutex<Option<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    /// A child after a fork begins anew: the looks were its parent's.
+    forks: u32,
+    before: Option<(u64, Vec<Snapshot>)>,
+    last: Option<(u64, Vec<Snapshot>)>,
+}
+
+impl Looks {
+    /// The verdict as HTML, in the words of `wattlock status`: of what was done since the look before, and since the
+    /// processes began.
+    fn verdict(&self, all: Vec<Snapshot>, now: u64) -> String {
+        let lines = |of: &[Snapshot], before| html(&verdict::lines(of, before).join("; "));
+        let since = format!("Since the processes began: {}.", lines(&all, None));
+        // Not waited for: a thread that a fork did not bring along may have held it.
+        let mut place = match self.0.try_lock() {
+            Ok(place) => place,
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
+            Err(std::sync::TryLockError::WouldBlock) => return format!("<p class=\"verdict\">{since}</p>"),
+        };
+        let forks = wattlock::forks();
+        // Another runtime's clock begins anew, too.
+        let is_past = |seen: &Seen| seen.last.as_ref().is_none_or(|(at, _)| *at <= now);
+        let known = place.take().filter(|seen| seen.forks == forks && is_past(seen));
+        let seen = place.insert(known.unwrap_or(Seen { forks, ..Seen::default() }));
+        if seen.last.as_ref().is_none_or(|(at, _)| now.saturating_sub(*at) >= LEAST_NS) {
+            seen.before = seen.last.replace((now, all.clone()));
+        }
+        let Some((at, before)) = &seen.before else { return format!("<p class=\"verdict\">{since}</p>") };
+        let time = Duration::from_nanos(now.saturating_sub(*at).max(1));
+        let lately = lines(&all, Some((before, time)));
+        format!(
+            "<p class=\"verdict\">In the last {:.0} s: {lately}.</p><p>{since}</p>",
+            time.as_secs_f64().max(1.0)
+        )
     }
 }
 
@@ -164,9 +220,6 @@ fn worth(record: &Record) -> String {
     }
 }
 
-const STYLE: &str = "body{font:14px sans-serif;margin:2em}table{border-collapse:collapse;margin:1em 0}td,th{border:1px \
-                     solid #ccc;padding:.3em .7em;text-align:right}td:first-child,td:nth-child(2){text-align:left}";
-
 /// A time for people: three digits, in the unit in which it is not below 1.
 fn time(ns: f64) -> String {
     scaled(ns, &[(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")])
@@ -194,18 +247,18 @@ fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     }
 }
 
-fn page(snapshot: Snapshot, own: &str) -> String {
+/// The page: the verdict, what the caller has to say, and the counters. `verdict` and `own` are HTML.
+fn page(snapshot: Snapshot, verdict: &str, own: &str) -> String {
     let header = &snapshot.header;
     let mut out = format!(
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Wattlock</title><style>{STYLE}</style><h1>Wattlock</h1>\
-         <p>{}: policy {}, objective {}; costs from {}.",
+        "<h1>Wattlock in {}</h1>{verdict}<p>Policy {}, objective {}; costs from {}.</p>",
         html(&header.program),
         html(&header.policy),
         html(&header.objective),
         html(&header.profile)
     );
     for (name, why) in &header.inactive {
-        let _ = write!(out, "<p>{} is off: {}.", html(name), html(why));
+        let _ = write!(out, "<p>{} is off: {}.</p>", html(name), html(why));
     }
     out.push_str(own);
     out.push_str(
@@ -258,8 +311,12 @@ fn page(snapshot: Snapshot, own: &str) -> String {
             scaled(value, &[(1e3, "kJ"), (1.0, "J"), (1e-3, "mJ")])
         );
     }
-    out.push_str("</table></html>\n");
-    out
+    let _ = write!(
+        out,
+        "</table><footer>This page asks again every {AGAIN_S} seconds. For programs: <a href=\"?format=json\">JSON</a>, \
+         <a href=\"?format=prometheus\">Prometheus</a>.</footer>"
+    );
+    document("Wattlock", Some(AGAIN_S), &out)
 }
 
 #[cfg(test)]
@@ -327,10 +384,14 @@ mod tests {
             ..Cell::default()
         };
         snapshot.cells = vec![lanes, inline];
-        let page = page(snapshot, "<p>first");
+        let page = page(snapshot, "<p class=\"verdict\">v</p>", "<p>first");
         assert!(page.contains("<td>640<td>0<td>5.00 us<td>1.00 us<td>7.5<td>0"), "{page}");
         assert!(page.contains("<td>1<td>42 B<td>40 ns<td>0<td>-<td>0"), "nothing was batched: {page}");
-        assert!(page.find("<p>first").unwrap() < page.find("<table>").unwrap());
+        let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));
+        assert!(at("class=\"verdict\"") < at("<p>first") && at("<p>first") < at("<table>"), "{page}");
+        assert!(
+            page.contains("http-equiv=\"refresh\" content=\"5\"") && page.matches("<!doctype").count() == 1
+        );
     }
 
     #[test]
@@ -379,5 +440,69 @@ mod tests {
         assert_eq!(value["processes"], serde_json::json!([7, 8, 9]));
         let counts = |at: usize| (&value["cells"][at]["kind"], &value["cells"][at]["requests"]);
         assert_eq!((counts(0), counts(1)), ((&"a".into(), &7.into()), (&"b".into(), &8.into())));
+    }
+
+    fn with(pid: u32, requests: u64) -> Snapshot {
+        let mut snapshot = wattlock::Runtime::builder().telemetry(false).build().unwrap().snapshot();
+        (snapshot.header.program, snapshot.header.pid) = ("nginx".into(), pid);
+        snapshot.cells = vec![Cell {
+            engine: "lanes".into(),
+            kind: "rsa-2048-private".into(),
+            requests,
+            timed: requests,
+            batch_sum: 7 * requests,
+            ..Cell::default()
+        }];
+        snapshot
+    }
+
+    #[test]
+    fn the_verdict_has_rates_from_the_second_look_on_and_counts_all_workers() {
+        let (looks, second) = (Looks::default(), 1_000_000_000);
+        let first = looks.verdict(vec![with(1, 1000), with(2, 500)], second);
+        let words = "nginx (2 processes): 100 % of 1,500 public-key operations by lanes in batches of 7.0; no fallbacks";
+        assert!(
+            first.contains(&format!("Since the processes began: {words}.")) && !first.contains("/s"),
+            "{first}"
+        );
+        // The second time within a moment is the same look: its length was asked for.
+        assert_eq!(looks.verdict(vec![with(1, 1000), with(2, 500)], second + 1000), first);
+        let later = |at| looks.verdict(vec![with(1, 7000), with(2, 500)], at);
+        let then = later(6 * second);
+        assert!(then.contains("In the last 5 s: nginx (2 processes): 100 % of 1,200/s public-key"), "{then}");
+        assert_eq!(later(6 * second + 1000).len(), then.len());
+        // Without new work it is idle, and nothing earlier is told as new.
+        assert!(later(9 * second).contains("In the last 3 s: nginx (2 processes): idle; no fallbacks"));
+        // A clock that begins anew, as a new runtime's does, gives no rates.
+        assert!(!later(second).contains("In the last"));
+    }
+
+    /// Names of engines and files come from settings, and a program's from its own arguments.
+    #[test]
+    fn hostile_text_in_counters_stays_text() {
+        for text in
+            ["</style><script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "]]><svg onload=x>"]
+        {
+            let mut snapshot = with(1, 8);
+            let header = &mut snapshot.header;
+            header.program = text.into();
+            (header.policy, header.objective, header.profile) = (text.into(), text.into(), text.into());
+            header.inactive = vec![(text.into(), text.into())];
+            snapshot.cells[0].engine = text.into();
+            snapshot.engines = vec![EngineCounts {
+                engine: text.into(),
+                detail: text.into(),
+                fallbacks: vec![(text.into(), 1)],
+                ..EngineCounts::default()
+            }];
+            snapshot.energy =
+                vec![record(&serde_json::json!({"source": text, "part": text, "joules": 2.0}).to_string())];
+            let verdict = Looks::default().verdict(vec![snapshot.clone()], 0);
+            let page = page(snapshot, &verdict, "");
+            assert!(!page.contains(text), "{page}");
+            for markup in ["<script", "<img", "<svg"] {
+                assert!(!page.contains(markup), "{markup}: {page}");
+            }
+        }
     }
 }

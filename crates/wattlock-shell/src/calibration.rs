@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use wattlock::Profile;
+use wattlock::telemetry::page::document;
 use wattlock::telemetry::text::html;
 use wattlock_core::Kind;
 
@@ -14,11 +15,8 @@ use crate::text;
 /// One engine's points of one kind: `(bytes, ns)`, ascending.
 pub type Series = BTreeMap<String, Vec<(f64, f64)>>;
 
-/// Engines' colours on every page.
-pub const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
-
-/// The style sheet, which a page has as one line.
-const STYLE: &str = include_str!("calibration.css");
+/// How many colours the style sheet has for engines.
+const COLOURS: usize = 6;
 
 /// The whole page.
 pub fn page(profile: &Profile) -> String {
@@ -27,7 +25,7 @@ pub fn page(profile: &Profile) -> String {
     body += &overview(&sized, true);
     sized.iter().for_each(|(kind, series)| body += &section(profile, *kind, series));
     body += &(operations(profile) + &joules(profile) + &fits(profile) + &footer(profile));
-    document("Wattlock calibration", &body)
+    document("Wattlock calibration", None, &body)
 }
 
 fn footer(profile: &Profile) -> String {
@@ -38,37 +36,44 @@ fn footer(profile: &Profile) -> String {
     )
 }
 
-/// The page around a body.
-pub fn document(title: &str, body: &str) -> String {
-    let style: String = STYLE.lines().collect();
-    format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>{title}</title><style>{style}</style></head><body>{body}</body></html>\n"
-    )
-}
-
 /// Kinds that have sizes, with their curves.
 pub fn sized(profile: &Profile) -> Vec<(Kind, Series)> {
     Kind::ALL.iter().map(|kind| (*kind, series(profile, *kind))).filter(|(_, s)| has_sizes(s)).collect()
 }
 
-/// The machine and its engines.
+/// The machine, and what the names of its engines mean.
 pub fn summary(profile: &Profile) -> String {
-    let engines: Vec<String> = profile
-        .machine
-        .engines
-        .iter()
-        .map(|(name, detail)| format!("<li><b>{}</b>: {}</li>", html(name), html(detail)))
-        .collect();
+    const MEANING: [(&str, &str); 5] = [
+        ("software", "plain code, on any CPU"),
+        ("instruction", "the CPU's own instructions for AES and hashes"),
+        ("lanes", "several requests side by side in the CPU's vector registers"),
+        ("cuda", "a GPU"),
+        ("emulated", "a model of a card: its data path is real, its time is not"),
+    ];
+    let meaning = |name: &str| {
+        let known = MEANING.iter().find(|(engine, _)| *engine == name);
+        known.map_or_else(String::new, |(_, meaning)| format!(": {meaning}"))
+    };
+    let engines = profile.machine.engines.iter();
+    let (mut names, mut details) = (String::new(), String::new());
+    for (name, detail) in engines {
+        names += &format!("<li><b>{}</b>{}</li>", html(name), meaning(name));
+        details += &format!("<li>{}: {}</li>", html(name), html(detail));
+    }
     format!(
-        "<p>{}, microcode {}, {} cores; {} calibration.</p><ul>{}</ul>",
+        "<p>{}, {} cores; {} calibration.</p><ul>{names}</ul><details><summary>What the engines found</summary><ul>\
+         <li>microcode {}</li>{details}</ul></details>",
         html(&profile.machine.cpu),
-        html(&profile.machine.microcode),
         profile.cores,
         if profile.quick { "quick" } else { "full" },
-        engines.concat()
+        html(&profile.machine.microcode),
     )
 }
+
+/// How the names of kinds are read.
+const KINDS: &str = "<p class=\"soft\">A kind is an algorithm and what is done with it: <code>-seal</code> encrypts and \
+                     <code>-open</code> decrypts and verifies; <code>-private</code>, <code>-sign</code> and \
+                     <code>-derive</code> are a server's part of a TLS handshake.</p>";
 
 fn series(profile: &Profile, kind: Kind) -> Series {
     let mut all = Series::new();
@@ -101,7 +106,7 @@ pub fn overview(sized: &[(Kind, Series)], linked: bool) -> String {
         format!("<tr><td>{name}</td><td>{who}</td><td>{}</td></tr>", text::rate(rate))
     };
     let rows: String = sized.iter().map(row).collect();
-    format!("<table><tr><th>kind</th><th>fastest engine</th><th>at its best</th></tr>{rows}</table>")
+    format!("{KINDS}<table><tr><th>kind</th><th>fastest engine</th><th>at its best</th></tr>{rows}</table>")
 }
 
 /// One engine's cost at a measured size.
@@ -124,6 +129,19 @@ struct Crossing {
     below: String,
     /// Fastest above.
     above: String,
+}
+
+/// Whether the choice changes with the size: what is fastest for the smallest requests is a tenth slower or more than
+/// another engine for the largest, and that one for the smallest. Curves that only touch do not count.
+pub fn crosses(series: &Series) -> bool {
+    let sizes = || series.values().flatten().map(|point| point.0);
+    let (least, most) = (sizes().fold(f64::MAX, f64::min), sizes().fold(0.0, f64::max));
+    let (Some(small), Some(large)) = (fastest(series, least), fastest(series, most)) else { return false };
+    let slower = |engine: &str, than: &str, at: f64| {
+        let both = cost(&series[engine], at).zip(cost(&series[than], at));
+        both.is_some_and(|(one, other)| one >= 1.1 * other)
+    };
+    slower(&small, &large, most) && slower(&large, &small, least)
 }
 
 /// Every size at which the fastest engine changes.
@@ -172,8 +190,7 @@ pub fn section(profile: &Profile, kind: Kind, series: &Series) -> String {
     let key: Vec<String> = series
         .keys()
         .map(|name| {
-            let square = format!("<i style=\"background:{}\"></i>", colour(profile, name));
-            format!("<span class=\"key\">{square}{}</span>", html(name))
+            format!("<span class=\"key\"><i class=\"{}\"></i>{}</span>", colour(profile, name), html(name))
         })
         .collect();
     let throughput: Series = series
@@ -193,10 +210,10 @@ pub fn section(profile: &Profile, kind: Kind, series: &Series) -> String {
     )
 }
 
-/// An engine's colour: the same for every kind, whichever engines do it.
+/// The class of an engine's colour: the same for every kind, whichever engines do it.
 fn colour(profile: &Profile, engine: &str) -> &'static str {
     let at = profile.machine.engines.keys().position(|name| name == engine).unwrap_or_default();
-    COLOURS[at % COLOURS.len()]
+    ["e0", "e1", "e2", "e3", "e4", "e5"][at % COLOURS]
 }
 
 /// A figure without the zeros that say nothing: `10.00 GB/s` is `10 GB/s`.
@@ -215,7 +232,6 @@ const LEFT: f64 = 80.0;
 const RIGHT: f64 = 44.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 46.0;
-const INK: &str = "#1b1f24";
 
 fn chart(
     title: &str,
@@ -235,48 +251,44 @@ fn chart(
     let (bottom, top) = (10_f64.powf(y0.log10().floor()), 10_f64.powf((y1 * 1.05).log10().ceil() + 0.4));
     let x = Axis::logarithmic(x0, x1 * 1.05, LEFT, WIDTH - RIGHT);
     let y = Axis::logarithmic(bottom, top, HEIGHT - BOTTOM, TOP);
-    let mut body = svg::words((WIDTH / 2.0, 20.0), Anchor::Middle, 16, INK, title);
+    let mut body = svg::words((WIDTH / 2.0, 20.0), Anchor::Middle, "t", title);
     for decade in y.powers(10.0) {
         for part in (1..10).map(|digit| decade * f64::from(digit)).filter(|part| *part <= top) {
-            let look = if part == decade { "stroke=\"#c8cdd4\"" } else { "stroke=\"#eef0f3\"" };
+            let look = if part == decade { "g" } else { "h" };
             body += &svg::line((LEFT, y.place(part)), (WIDTH - RIGHT, y.place(part)), look);
         }
-        body += &svg::words((LEFT - 6.0, y.place(decade) + 4.0), Anchor::End, 13, INK, &y_label(decade));
+        body += &svg::words((LEFT - 6.0, y.place(decade) + 4.0), Anchor::End, "", &y_label(decade));
     }
     for size in x.powers(4.0) {
         let at = x.place(size);
-        body += &svg::line((at, HEIGHT - BOTTOM), (at, TOP), "stroke=\"#c8cdd4\"");
+        body += &svg::line((at, HEIGHT - BOTTOM), (at, TOP), "g");
         let label = text::bytes(size.round() as u64);
-        body += &svg::words((at, HEIGHT - BOTTOM + 16.0), Anchor::Middle, 13, INK, &label);
+        body += &svg::words((at, HEIGHT - BOTTOM + 16.0), Anchor::Middle, "", &label);
     }
-    body +=
-        &svg::words(((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0), Anchor::Middle, 13, INK, "request size");
+    body += &svg::words(((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0), Anchor::Middle, "", "request size");
     for (at, crossing) in crossings.iter().enumerate() {
-        const RED: &str = "#8a2300";
         let place = x.place(crossing.bytes);
-        let look = format!("stroke=\"{RED}\" stroke-dasharray=\"5 4\"");
-        body += &svg::line((place, HEIGHT - BOTTOM), (place, TOP), &look);
+        body += &svg::line((place, HEIGHT - BOTTOM), (place, TOP), "x");
         // Each label on a line of its own, on the side of its mark that has the room.
         let left = crossing.bytes.ln() > (x0.ln() + x1.ln()) / 2.0;
         let (side, shift) = if left { (Anchor::End, -5.0) } else { (Anchor::Start, 5.0) };
         let line = TOP + 14.0 * (1 + at % 4) as f64;
         let label = text::bytes(crossing.bytes.round() as u64);
-        body += &svg::words((place + shift, line), side, 13, RED, &label);
+        body += &svg::words((place + shift, line), side, "x", &label);
     }
     for (name, points) in series {
         body += &curve(points, &x, &y, colour(name));
     }
-    format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\">{body}</svg>")
+    svg::chart(WIDTH, HEIGHT, title, &body)
 }
 
 /// A line with a dot at each measured size.
 fn curve(points: &[(f64, f64)], x: &Axis, y: &Axis, colour: &str) -> String {
     let places = || points.iter().map(|point| (x.place(point.0), y.place(point.1)));
     let path: Vec<String> = places().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
-    let dots: String = places()
-        .map(|(x, y)| format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>"))
-        .collect();
-    format!("<path d=\"M{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>{dots}", path.join("L"))
+    let dots: String =
+        places().map(|(x, y)| format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>")).collect();
+    format!("<g class=\"{colour}\"><path d=\"M{}\"/>{dots}</g>", path.join("L"))
 }
 
 /// Throughput by concurrency at one size, where more than one was measured.
@@ -409,6 +421,17 @@ mod tests {
     }
 
     #[test]
+    fn curves_that_touch_are_no_change_of_the_choice() {
+        assert!(crosses(&two(&[(64.0, 10.0), (1024.0, 200.0)], &[(64.0, 100.0), (1024.0, 110.0)])));
+        assert!(
+            !crosses(&two(&[(64.0, 10.0), (1024.0, 200.0)], &[(64.0, 100.0), (1024.0, 199.0)])),
+            "by a hair"
+        );
+        assert!(!crosses(&two(&[(64.0, 10.0), (1024.0, 20.0)], &[(64.0, 100.0), (1024.0, 110.0)])));
+        assert!(!crosses(&Series::new()));
+    }
+
+    #[test]
     fn figures_on_axes_have_no_idle_zeros() {
         assert_eq!(short("10.00 GB/s".into()), "10 GB/s");
         assert_eq!(short("1.50 us".into()), "1.5 us");
@@ -418,7 +441,7 @@ mod tests {
     #[test]
     fn crossings_are_marked_with_their_size() {
         let series = two(&[(64.0, 10.0), (65536.0, 1e5)], &[(64.0, 1000.0), (65536.0, 2e3)]);
-        let drawn = chart("x", &series, &crossings(&series), |_| INK, |y| format!("{y}"));
+        let drawn = chart("x", &series, &crossings(&series), |_| "e0", |y| format!("{y}"));
         let label = text::bytes(crossings(&series)[0].bytes.round() as u64);
         assert!(drawn.contains(&label), "{label}");
     }
@@ -449,7 +472,7 @@ mod tests {
         for kind in Kind::ALL {
             assert!(page.contains(kind.name()), "{}", kind.name());
         }
-        for forbidden in ["src=", "href=\"http", "url(", "<script", "@import"] {
+        for forbidden in ["src=", "href=\"http", "url(", "<script", "@import", "fill=", "stroke="] {
             assert!(!page.contains(forbidden), "{forbidden}");
         }
         assert!(page.contains("<svg"));

@@ -1,4 +1,5 @@
-//! Parts of pictures as inline SVG: axes, and text that HTML takes. What a picture shows and how it looks is its page's.
+//! Parts of pictures as inline SVG: axes, and text that HTML takes. What a picture shows is its page's, and how it looks
+//! the style sheet's.
 
 use wattlock::telemetry::text::html;
 
@@ -92,25 +93,39 @@ pub enum Anchor {
     End,
 }
 
-/// Words in a picture: their baseline, size in pixels and colour.
-pub fn words(at: (f64, f64), anchor: Anchor, size: u32, colour: &str, words: &str) -> String {
+/// Words in a picture: their baseline, and their class in the style sheet (none: plain).
+pub fn words(at: (f64, f64), anchor: Anchor, class: &str, words: &str) -> String {
     let anchor = match anchor {
         Anchor::Start => "start",
         Anchor::Middle => "middle",
         Anchor::End => "end",
     };
     format!(
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\" font-family=\"sans-serif\" font-size=\"{size}\" \
-         fill=\"{colour}\">{}</text>",
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\"{}>{}</text>",
         at.0,
         at.1,
+        of_class(class),
         html(words)
     )
 }
 
 /// A line in a picture.
-pub fn line(from: (f64, f64), to: (f64, f64), look: &str) -> String {
-    format!("<path d=\"M{:.1} {:.1}L{:.1} {:.1}\" fill=\"none\" {look}/>", from.0, from.1, to.0, to.1)
+pub fn line(from: (f64, f64), to: (f64, f64), class: &str) -> String {
+    format!("<path d=\"M{:.1} {:.1}L{:.1} {:.1}\"{}/>", from.0, from.1, to.0, to.1, of_class(class))
+}
+
+fn of_class(class: &str) -> String {
+    if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") }
+}
+
+/// A picture of that size, with a name for those who do not see it. On a narrow screen it is scrolled before its text is
+/// too small.
+pub fn chart(width: f64, height: f64, name: &str, body: &str) -> String {
+    format!(
+        "<div class=\"chart\"><svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" role=\"img\" \
+         aria-label=\"{}\">{body}</svg></div>",
+        html(name)
+    )
 }
 
 #[cfg(test)]
@@ -138,6 +153,6 @@ mod tests {
 
     #[test]
     fn words_cannot_leave_their_element() {
-        assert!(words((0.0, 0.0), Anchor::End, 9, "red", "<a&\"").contains(">&lt;a&amp;&quot;</text>"));
+        assert!(words((0.0, 0.0), Anchor::End, "t", "<a&\"").contains(">&lt;a&amp;&quot;</text>"));
     }
 }

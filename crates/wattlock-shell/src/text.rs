@@ -5,6 +5,8 @@ use std::io::Write;
 
 use wattlock_files::Error;
 
+pub use wattlock::telemetry::text::{bytes, rate};
+
 use crate::handed;
 
 /// Like `print!`, but a closed pipe or a full disk is an error of the calling function's and not a panic.
@@ -49,30 +51,6 @@ pub fn write(text: Arguments<'_>) -> Result<(), Error> {
 /// As [`write()`].
 pub fn write_aside(text: Arguments<'_>) -> Result<(), Error> {
     std::io::stderr().lock().write_all(text.to_string().as_bytes()).map_err(Error::writing)
-}
-
-/// Bytes with a binary prefix: `64 B`, `16 KiB`, `2.5 MiB`.
-pub fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let (mut value, mut unit) = (count as f64, 0);
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if value.fract() == 0.0 || unit == 0 {
-        format!("{value:.0} {}", UNITS[unit])
-    } else {
-        format!("{value:.1} {}", UNITS[unit])
-    }
-}
-
-/// A rate in bytes a second with a decimal prefix: `8.46 GB/s`.
-pub fn rate(bytes_per_second: f64) -> String {
-    match bytes_per_second {
-        r if r >= 1e9 => format!("{:.2} GB/s", r / 1e9),
-        r if r >= 1e6 => format!("{:.1} MB/s", r / 1e6),
-        r => format!("{:.1} kB/s", r / 1e3),
-    }
 }
 
 /// A duration in nanoseconds with a fitting unit.

@@ -67,8 +67,11 @@ fn the_report_opens_in_a_browser_from_disk() {
     ] {
         assert!(dom.contains(wanted), "the browser shows no {wanted:?}");
     }
-    let picture = folder.path().join("page.png");
-    chromium(folder.path(), &[&format!("--screenshot={}", picture.display()), &url]);
+    // Wide and narrow, light and dark.
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/test/pages.py");
+    let looked = Command::new("python3").arg(script).arg(folder.path()).arg(&page).output().unwrap();
+    assert!(looked.status.success(), "{}", String::from_utf8_lossy(&looked.stdout));
+    let picture = folder.path().join("out-1280-light.png");
     assert!(std::fs::metadata(&picture).unwrap().len() > 20_000, "the page is not blank");
 }
 

@@ -506,3 +506,44 @@ fn a_picture_of_a_paper_stands_alone() {
     assert!(picture.starts_with("<svg xmlns=") && picture.contains("emulated k20m"), "{picture}");
     assert_eq!(std::fs::read_dir(place.at("new/folder")).unwrap().count(), 1);
 }
+
+/// A page whose generator changed is drawn anew with the command in `docs/research/reproduce.md`.
+#[test]
+fn the_kept_page_and_its_pictures_are_what_the_kept_lines_say() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/research");
+    let folder = tempfile::tempdir().unwrap();
+    let drawn = Command::new(env!("CARGO_BIN_EXE_wattlock-lab"))
+        .args(["reproduce", "all", "--redraw", "--csv"])
+        .arg(kept.join("reproduced.csv"))
+        .args(["--report", "reproduced.html", "--pictures", "."])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(drawn.status.code(), Some(0), "{}", said(&drawn));
+    let files: BTreeSet<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(files.len(), 6, "{files:?}");
+    for file in files {
+        let [one, other] =
+            [folder.path(), &kept].map(|place| std::fs::read_to_string(place.join(&file)).unwrap());
+        assert!(one == other, "{} is not what reproduced.csv says", file.display());
+    }
+}
+
+#[test]
+fn what_is_drawn_anew_runs_nothing_and_names_what_it_leaves_out() {
+    let place = Place::new("");
+    assert_eq!(place.run(&words(&[])).status.code(), Some(0));
+    let asked = place.asked();
+    let redraw = |paper: &[&str]| {
+        place.run(&[paper, &["--redraw", "--csv", "kept.csv", "--report", "x.html"]].concat())
+    };
+    assert_eq!(redraw(&["eep", "table5"]).status.code(), Some(0));
+    assert!(place.read("x.html").contains("emulated k20m") && place.asked() == asked, "nothing was run");
+    // Another grid's points are left out, and named.
+    assert_eq!(redraw(&["eeca"]).status.code(), Some(0));
+    let other = place.read("x.html");
+    assert!(other.contains("are left out: EEP table5") && !other.contains("emulated k20m"), "{other}");
+    let none = place.run(&["eep", "--redraw", "--report", "x.html"]);
+    assert!(said(&none).contains("--csv"), "{}", said(&none));
+}

@@ -14,8 +14,10 @@
 //! file is marked, and the mapping waits for the next runtime of the process.
 
 mod file;
+pub mod page;
 mod read;
 pub mod text;
+pub mod verdict;
 
 use std::sync::atomic::{
     AtomicU64,

@@ -1,4 +1,4 @@
-//! Counters as text for other programs: Prometheus' exposition format, and text inside a page.
+//! Counters as text for other programs: Prometheus' exposition format, and text inside a page. Figures for people.
 
 use std::fmt::{Display, Write};
 
@@ -57,6 +57,30 @@ impl Metrics {
 /// Text that a page shows as it is, in an element or an attribute.
 pub fn html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Bytes with a binary prefix: `64 B`, `16 KiB`, `2.5 MiB`.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (count as f64, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if value.fract() == 0.0 || unit == 0 {
+        format!("{value:.0} {}", UNITS[unit])
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
+}
+
+/// A rate in bytes a second with a decimal prefix: `8.46 GB/s`.
+pub fn rate(bytes_per_second: f64) -> String {
+    match bytes_per_second {
+        r if r >= 1e9 => format!("{:.2} GB/s", r / 1e9),
+        r if r >= 1e6 => format!("{:.1} MB/s", r / 1e6),
+        r => format!("{:.1} kB/s", r / 1e3),
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! prints is simulated and says so, except the published ones beside them, and those of `reproduce`, which has them measured.
 
 mod ablate;
+pub mod named;
 pub mod page;
 pub mod plot;
 pub mod print;

@@ -4,19 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use wattlock::telemetry::page::document;
 use wattlock::telemetry::text::html;
 use wattlock_lab::papers::velocity;
 use wattlock_lab::sim::stream::Sample;
 use wattlock_lab::{Role, Row, Study, Summary};
+use wattlock_shell::text;
 
-use super::Name;
 use super::plot::{Across, Bars, Look, Series, bars, chart};
 use super::print::{HEADER, cells, figure, lines, moved};
+use super::{Name, named};
 
-/// The style sheet, which the page has as one line.
-const STYLE: &str = include_str!("page.css");
-
-/// The whole page, with the rows of those roles.
+/// The whole page, with the rows of those roles: contents and what came out before any plot.
 pub fn page(studies: &[(Name, Study)], streams: &[velocity::Series], roles: &[Role]) -> String {
     let sections: String = studies
         .iter()
@@ -26,42 +25,109 @@ pub fn page(studies: &[(Name, Study)], streams: &[velocity::Series], roles: &[Ro
         })
         .collect();
     let body = format!(
-        "<h1>Published systems on modelled machines</h1><p>Every figure here is <b>simulated</b> in virtual time, but \
-         for the published ones beside them. The policies are those of production.</p>\
-         <p class=\"key\"><b class=\"kp\">&#9675; published</b><b class=\"ks\">&#9679; the published rule, simulated</b>\
-         <b class=\"ka\">&#9632; adaptive, simulated</b></p>{sections}\
+        "<h1>Published systems on modelled machines</h1><p>Every figure here is <b>simulated</b> in virtual time, except \
+         the published ones beside them. The policies are those of production.</p>{}{}<h2 id=\"summary\">What came \
+         out</h2>{}<p class=\"key\"><b class=\"kp\">&#9675; published</b><b class=\"ks\">&#9679; the published rule, \
+         simulated</b><b class=\"ka\">&#9632; adaptive, simulated</b></p>{sections}\
          <footer>Made by <code>wattlock lab</code>, version {}. Models, formulas and what the data do not determine: \
          docs/research/lab.md.</footer>",
+        "<h2 id=\"contents\">Contents</h2>",
+        contents(studies, roles),
+        overview(studies),
         env!("CARGO_PKG_VERSION")
     );
-    document("Wattlock lab, simulated", &body)
+    document("Wattlock lab, simulated", None, &body)
 }
 
-/// The style sheet as one line.
-pub fn style() -> String {
-    STYLE.lines().collect()
+/// A study's experiments, in the order of its rows.
+fn experiments<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
+    let mut all = Vec::new();
+    for row in rows {
+        if !all.contains(&row.experiment) {
+            all.push(row.experiment);
+        }
+    }
+    all
 }
 
-/// A page of the lab's.
-pub fn document(title: &str, body: &str) -> String {
+fn link(id: &str, words: &str) -> String {
+    format!("<a href=\"#{id}\">{}</a>", html(words))
+}
+
+fn contents(studies: &[(Name, Study)], roles: &[Role]) -> String {
+    let study = |(name, study): &(Name, Study)| {
+        let rows: Vec<&Row> = study.of_roles(roles).collect();
+        let parts = experiments(&rows);
+        let parts = parts.iter().map(|part| link(&named::anchor(&[&text::typed(name), part]), part));
+        let parts = parts.collect::<Vec<_>>().join(", ");
+        let dash = if parts.is_empty() { "" } else { ": " };
+        format!("<li>{}{dash}{parts}</li>", link(&named::anchor(&[&text::typed(name)]), name.title()))
+    };
+    let studies: String = studies.iter().map(study).collect();
+    format!("<ul><li>{}</li>{studies}</ul>", link("summary", "What came out"))
+}
+
+/// How near is near: a tenth of the published figure, or ten points of a percentage.
+fn is_near(row: &Row, apart: f64) -> bool {
+    apart.abs() <= if row.unit == "%" { 10.0 } else { 0.1 }
+}
+
+/// How often the models' predictions agree with what was published, study by study.
+fn overview(studies: &[(Name, Study)]) -> String {
+    const HEADER: [&str; 5] = [
+        "paper",
+        "predicted figures with a published one",
+        "within a tenth of it",
+        "a naive predictor within a tenth",
+        "nearer than the naive predictor",
+    ];
+    let line = |(name, study): &(Name, Study)| {
+        let rows: Vec<&Row> = study.rows.iter().filter(|row| row.is_prediction()).collect();
+        let count = |of: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| of(row)).count();
+        let naive = |row: &Row| row.naive_deviation();
+        vec![
+            text::typed(name),
+            count(&|row| row.deviation().is_some()).to_string(),
+            count(&|row| row.deviation().is_some_and(|apart| is_near(row, apart))).to_string(),
+            count(&|row| naive(row).is_some_and(|apart| is_near(row, apart))).to_string(),
+            count(&|row| {
+                let both = row.deviation().zip(naive(row));
+                both.is_some_and(|(model, naive)| model.abs() < naive.abs())
+            })
+            .to_string(),
+        ]
+    };
+    let compared = studies.iter().filter(|(_, study)| study.rows.iter().any(Row::is_prediction));
+    let rows: Vec<Vec<String>> = compared.map(line).collect();
     format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>{}</title><style>{}</style></head><body>{body}</body></html>\n",
-        html(title),
-        style()
+        "<p>Predicted rows, simulated; of percentages ten points are a tenth.</p>{}",
+        table(&HEADER, &rows)
     )
 }
 
 fn section(name: Name, study: &Study, roles: &[Role], pictures: &str) -> String {
     let rows: Vec<&Row> = study.of_roles(roles).collect();
-    let mut out = format!("<h2>{}</h2><div class=\"all\">", html(name.title()));
-    for group in groups(&rows) {
-        out += &figures_of(&group);
-    }
-    out += pictures;
-    out += "</div><h3>Predicted rows: how far the model and the naive predictor are from what was published, and what \
-            adaptive makes of it; simulated</h3>";
+    let paper = text::typed(&name);
+    let mut out = format!("<h2 id=\"{}\">{}</h2>", named::anchor(&[&paper]), html(name.title()));
+    out += "<p>Predicted rows: how far the model and the naive predictor are from what was published, and what adaptive \
+            makes of it; simulated.</p>";
     out += &table(&Summary::COLUMNS, &lines(&study.rows));
+    for experiment in experiments(&rows) {
+        let mine: Vec<&Row> = rows.iter().filter(|row| row.experiment == experiment).copied().collect();
+        let figures: Vec<Figures> = groups(&mine).iter().map(|group| figures_of(group)).collect();
+        let id = named::anchor(&[&paper, experiment]);
+        let _ = write!(out, "<h3 id=\"{id}\">{}: {}</h3>", html(&paper), html(experiment));
+        let flat: String =
+            figures.iter().flat_map(|figures| &figures.flat).map(|line| format!("<li>{line}</li>")).collect();
+        if !flat.is_empty() {
+            let _ = write!(out, "<ul>{flat}</ul>");
+        }
+        let drawn: String = figures.iter().map(|figures| figures.drawn.as_str()).collect();
+        let _ = write!(out, "<div class=\"all\">{drawn}</div>");
+    }
+    if !pictures.is_empty() {
+        let _ = write!(out, "<h3>Streams over time, simulated</h3><div class=\"all\">{pictures}</div>");
+    }
     out += "<details><summary>All figures, simulated</summary>";
     out += &table(&HEADER, &rows.iter().map(|row| cells(row).to_vec()).collect::<Vec<_>>());
     out += "</details><details><summary>Parameters</summary><ul>";
@@ -140,15 +206,22 @@ fn groups<'a>(rows: &[&'a Row]) -> Vec<Vec<&'a Row>> {
     groups
 }
 
+/// What is shown of rows of one quantity.
+struct Figures {
+    drawn: String,
+    /// Lines of HTML for what is the same throughout and needs no plot.
+    flat: Vec<String>,
+}
+
 /// The figures of rows of one quantity: plots over the number that varies most, one for each combination of the rest;
 /// bars for rows that belong to none.
-fn figures_of(group: &[&Row]) -> String {
-    let Some(first) = group.first() else { return String::new() };
-    let title = format!("{}: {}", first.experiment, first.quantity);
+fn figures_of(group: &[&Row]) -> Figures {
+    let mut figures = Figures { drawn: String::new(), flat: Vec::new() };
+    let Some(first) = group.first() else { return figures };
+    let title = format!("{}: {}", first.experiment, named::quantity(first.quantity));
+    let unit = named::unit(first.unit);
     let (plots, rest) = plots(group);
-    let mut out = String::new();
     for Plot { key, others, points } in plots {
-        let title = if others.is_empty() { title.clone() } else { format!("{title}, {others}") };
         let series = |name: &str, look, of: &dyn Fn(&Row) -> Option<f64>| {
             let mut line: Vec<(f64, f64)> =
                 points.iter().filter_map(|(x, row)| Some((*x, of(row)?))).collect();
@@ -160,21 +233,40 @@ fn figures_of(group: &[&Row]) -> String {
             series("adaptive, simulated", Look::Adaptive, &|row| row.adaptive),
             series("published", Look::Published, &|row| row.published),
         ];
-        out += &chart(&title, "simulated", Across::Numbers(&key.replace('_', " ")), first.unit, &all);
+        let below = [unit.as_str(), &named::row(&others)];
+        let below = below.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
+        match flat(&all) {
+            Some(value) => figures.flat.push(html(&format!(
+                "{title}, simulated: {} {below} at every {}",
+                figure(value),
+                named::key(&key).split(',').next().unwrap_or_default()
+            ))),
+            None => {
+                figures.drawn += &chart(&title, "simulated", Across::Numbers(&named::key(&key)), &below, &all)
+            }
+        }
     }
     if rest.is_empty() {
-        return out;
+        return figures;
     }
     let rows: Vec<Bars> = rest
         .iter()
         .map(|row| Bars {
-            name: row.row.clone(),
+            name: named::row(&row.row),
             published: row.published.map(|value| (value, value)).or(row.published_interval),
             simulated: row.simulated,
             adaptive: row.adaptive,
         })
         .collect();
-    out + &bars(&title, first.unit, &rows)
+    figures.drawn += &bars(&title, &unit, &rows);
+    figures
+}
+
+/// The value that all series have everywhere, to a hundredth of it.
+fn flat(series: &[Series]) -> Option<f64> {
+    let values = || series.iter().flat_map(|one| &one.points).map(|point| point.1);
+    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+    (low <= high && high - low <= 0.01 * high.abs()).then_some(high)
 }
 
 /// Rows that differ in one number only.
@@ -267,8 +359,45 @@ mod tests {
         let rows = ["suite=a", "suite=b"].map(row);
         let rows: Vec<&Row> = rows.iter().collect();
         assert!(plots(&rows).0.is_empty());
-        let drawn = figures_of(&rows);
+        let drawn = figures_of(&rows).drawn;
         assert_eq!(drawn.matches("<svg").count(), 1);
         assert!(drawn.contains("cipher: throughput, simulated"));
+    }
+
+    #[test]
+    fn what_is_the_same_throughout_is_a_line_and_no_plot() {
+        let flat = |adaptive| {
+            let rows = ["kib=1", "kib=2", "kib=4"].map(|name| Row {
+                published: None,
+                simulated: 140.0,
+                adaptive: Some(adaptive),
+                ..row(name)
+            });
+            figures_of(&rows.iter().collect::<Vec<_>>())
+        };
+        let same = flat(140.5);
+        assert!(
+            same.drawn.is_empty() && same.flat[0].contains("simulated: 140.5 kB/s at every kib"),
+            "{:?}",
+            same.flat
+        );
+        let other = flat(150.0);
+        assert!(other.flat.is_empty() && other.drawn.contains("<svg"));
+    }
+
+    #[test]
+    fn contents_and_the_summary_come_before_any_plot_and_every_link_has_its_place() {
+        let study = Study { rows: vec![row("kib=1"), row("kib=2"), row("kib=4 <b>")], ..Study::default() };
+        let page = page(&[(Name::Eeca, study)], &[], &[Role::Predicted]);
+        let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}: {page}"));
+        assert!(at("id=\"contents\"") < at("id=\"summary\"") && at("id=\"summary\"") < at("<svg"));
+        // Published 1, simulated 2: none of three is near.
+        assert!(page.contains("<td>eeca</td><td>3</td><td>0</td><td>0</td><td>0</td>"), "{page}");
+        let links = page.split("href=\"#").skip(1).filter_map(|rest| rest.split('"').next());
+        let links: Vec<&str> = links.collect();
+        assert!(links.contains(&"eeca-cipher"), "{links:?}");
+        for link in links {
+            assert_eq!(page.matches(&format!("id=\"{link}\"")).count(), 1, "{link}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use wattlock::telemetry::text::html;
-use wattlock_shell::svg::Axis;
+use wattlock_shell::svg::{self, Axis};
 
 use super::print::figure;
 
@@ -65,11 +65,12 @@ const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 14.0;
-const TOP: f64 = 46.0;
-const BOTTOM: f64 = 44.0;
+const TOP: f64 = 50.0;
+const BOTTOM: f64 = 46.0;
 
-/// Series over x. `word` says what the figures are: simulated, emulated, measured.
-pub fn chart(title: &str, word: &str, across: Across<'_>, y_label: &str, series: &[Series]) -> String {
+/// Series over x. `word` says what the figures are: simulated, emulated, measured; `below` is the line below the title,
+/// which has the unit.
+pub fn chart(title: &str, word: &str, across: Across<'_>, below: &str, series: &[Series]) -> String {
     let points = || series.iter().flat_map(|one| one.points.iter().copied()).filter(|p| p.1.is_finite());
     if points().next().is_none() {
         return String::new();
@@ -120,13 +121,16 @@ pub fn chart(title: &str, word: &str, across: Across<'_>, y_label: &str, series:
             html(label)
         );
     }
-    frame(title, word, y_label, HEIGHT, &body)
+    frame(title, word, below, HEIGHT, &body)
 }
 
 fn line(series: &Series, x: &Axis, y: &Axis) -> String {
+    let there = || series.points.iter().filter(|p| p.1.is_finite());
+    if there().next().is_none() {
+        return String::new();
+    }
     let mut out = format!("<g class=\"{}\">", series.look.class());
     let at = |p: &(f64, f64)| (x.place(p.0), y.place(p.1));
-    let there = || series.points.iter().filter(|p| p.1.is_finite());
     if !series.look.is_published() {
         let path: Vec<String> = there().map(at).map(|(px, py)| format!("{px:.1} {py:.1}")).collect();
         let _ = write!(out, "<path d=\"M{}\"/>", path.join("L"));
@@ -172,7 +176,7 @@ pub struct Bars {
 
 /// Rows whose names are no numbers, each on a scale of its own.
 pub fn bars(title: &str, unit: &str, rows: &[Bars]) -> String {
-    const ROW: f64 = 62.0;
+    const ROW: f64 = 70.0;
     const SPAN: f64 = 370.0;
     let mut body = String::new();
     for (at, row) in rows.iter().enumerate() {
@@ -209,21 +213,22 @@ pub fn bars(title: &str, unit: &str, rows: &[Bars]) -> String {
             }
             None => {}
         }
-        bar(26.0, "s", 0.0, row.simulated, &format!("{} simulated", figure(row.simulated)));
+        bar(29.0, "s", 0.0, row.simulated, &format!("{} simulated", figure(row.simulated)));
         if let Some(adaptive) = row.adaptive {
-            bar(38.0, "a", 0.0, adaptive, &format!("{} adaptive, simulated", figure(adaptive)));
+            bar(44.0, "a", 0.0, adaptive, &format!("{} adaptive, simulated", figure(adaptive)));
         }
     }
     frame(title, "simulated", unit, TOP + rows.len() as f64 * ROW + 4.0, &body)
 }
 
-fn frame(title: &str, word: &str, unit: &str, height: f64, body: &str) -> String {
-    let title = html(&format!("{title}, {word}"));
-    format!(
-        "<svg viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" role=\"img\" aria-label=\"{title}\">\
-         <text x=\"8\" y=\"16\" class=\"t\">{title}</text><text x=\"8\" y=\"33\">{}</text>{body}</svg>",
-        html(unit)
-    )
+fn frame(title: &str, word: &str, below: &str, height: f64, body: &str) -> String {
+    let title = format!("{title}, {word}");
+    let body = format!(
+        "<text x=\"8\" y=\"16\" class=\"t\">{}</text><text x=\"8\" y=\"34\">{}</text>{body}",
+        html(&title),
+        html(below)
+    );
+    svg::chart(WIDTH, height, &title, &body)
 }
 
 /// A tick's label.
@@ -249,6 +254,9 @@ mod tests {
             "y",
             &[series(Look::Published), series(Look::Simulated)],
         );
+        let nothing = Series { name: "x".into(), look: Look::Adaptive, points: vec![(1.0, f64::NAN)] };
+        let alone = chart("t", "simulated", Across::Numbers("x"), "y", &[series(Look::Published), nothing]);
+        assert!(!alone.contains("class=\"a\"") && !alone.contains("d=\"M\""), "{alone}");
         assert!(drawn.contains("t, simulated") && drawn.contains("class=\"p\"") && drawn.contains("<circle"));
         let row = Bars { name: "<r>".into(), published: Some((1.0, 2.0)), simulated: 1.5, adaptive: None };
         let drawn = bars("b", "x", &[row]);

@@ -154,6 +154,12 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// How many hardware threads the machine had, as [`Identity::machine`] ends.
+    pub fn threads(&self) -> Option<usize> {
+        let threads = self.machine.rsplit(", ").next()?.strip_suffix(" hardware threads")?;
+        threads.parse().ok().filter(|threads| (1..=4096).contains(threads))
+    }
+
     /// What differs from a line's, in words.
     fn differs(&self, line: &Line) -> Option<String> {
         if line.schema != SCHEMA {
@@ -283,6 +289,24 @@ impl Kept {
     }
 }
 
+/// A run's lines and whose they are, of whatever commit and machine; the file is only read.
+///
+/// # Errors
+/// It is not there, or not a whole reproduction's of one run.
+pub fn kept(path: &Path) -> Result<(Identity, Vec<Line>)> {
+    let shown = || one_line(path);
+    let content = std::fs::read(path).with_context(shown)?;
+    let first = content.split_inclusive(|byte| *byte == b'\n').nth(1).and_then(line_of);
+    let refused = |why: &str| wattlock_door::Error::Usage(format!("{}: {why}", shown()));
+    let Some(Line { commit, machine, grid, .. }) = first else {
+        return Err(refused("not the CSV of a reproduction, or nothing is in it").into());
+    };
+    let identity = Identity { commit, machine, grid };
+    let Before { lines, cut, .. } = read(&content, &identity).map_err(|why| refused(&why))?;
+    ensure!(cut.is_none(), refused("its end was cut; --resume goes on in it"));
+    Ok((identity, lines))
+}
+
 /// What a file is: whole points, and perhaps an end that a kill or a power loss cut.
 #[derive(Debug, Default)]
 struct Before {
@@ -394,6 +418,26 @@ mod tests {
         assert_eq!(lines, points.iter().flatten().map(kept).collect::<Vec<_>>());
         let again = Kept::open(&path, false, &identity()).unwrap_err().to_string();
         assert!(again.contains("--resume"), "{again}");
+    }
+
+    #[test]
+    fn a_kept_file_says_whose_it_is_and_is_only_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kept.csv");
+        let refused = |content: &[u8]| {
+            std::fs::write(&path, content).unwrap();
+            super::kept(&path).unwrap_err().to_string()
+        };
+        assert!(refused(b"").contains("nothing is in it") && refused(b"a,b\nc,d\n").contains("not the CSV"));
+        let one = text(Line::COLUMNS) + &text(line("bytes=1", "throughput", 1).cells());
+        assert!(refused((one.clone() + "half").as_bytes()).contains("was cut"));
+        std::fs::write(&path, &one).unwrap();
+        let (whose, lines) = super::kept(&path).unwrap();
+        assert_eq!((whose, lines.len()), (identity(), 1));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), one);
+        let threads = |machine: &str| Identity { machine: machine.into(), ..identity() }.threads();
+        assert_eq!(threads("x, microcode 0x1, 2 hardware threads"), Some(2));
+        assert_eq!((threads("x, 99999999999 hardware threads"), threads("2")), (None, None));
     }
 
     /// Cut at any byte, the file opens with the points that are whole in it, and what is added stands after them.

@@ -4,12 +4,14 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use wattlock::telemetry::page::{document, picture_style};
 use wattlock::telemetry::text::html;
 
 use super::csv::Line;
 use super::grid::{Figure, PER_JOULE, PROFILED, Point, Quantity};
 use super::shape::{Counts, Finding, Kind, Reading, Shape, Spread, Verdict, coordinate};
-use crate::lab::page::{document, style, table};
+use crate::lab::named;
+use crate::lab::page::table;
 use crate::lab::plot::{Across, COLOURS, Look, Series, chart};
 use crate::lab::print::figure;
 
@@ -219,7 +221,7 @@ pub fn key(of: &Figure, point: &Point) -> [String; 5] {
     [of.paper.name().into(), of.id().into(), point.door.into(), point.name(), point.method.into()]
 }
 
-/// The whole page. `remark`: why the run ended before its grid, if it did.
+/// The whole page: how often the shape agrees before any plot. `remark`: why the run ended before its grid, if it did.
 pub fn page(outcome: &Outcome<'_>, remark: Option<&str>) -> String {
     let mut body = format!(
         "<h1>Published figures, reproduced</h1><p>{}. Commit <code>{}</code>. Each figure says what its lines are: \
@@ -233,21 +235,51 @@ pub fn page(outcome: &Outcome<'_>, remark: Option<&str>) -> String {
     }
     let mut papers: Vec<_> = outcome.figures.iter().map(|figure| figure.paper).collect();
     papers.dedup();
+    let (mut contents, mut counts, mut sections) = (String::new(), Vec::new(), String::new());
     for paper in papers {
         let figures: Vec<&Figure> = outcome.figures.iter().filter(|figure| figure.paper == paper).collect();
-        let _ = write!(body, "<h2>{}</h2>", paper.name().to_uppercase());
+        let (id, title) = (named::anchor(&[paper.name()]), paper.name().to_uppercase());
+        let _ = write!(sections, "<h2 id=\"{id}\">{title}</h2>");
         let findings: Vec<Finding> = figures.iter().flat_map(|figure| outcome.findings(figure)).collect();
-        body += &agreement(&findings);
+        sections += &agreement(&findings);
+        counts.push(overall(outcome, &title, &figures, &findings));
+        let link = |figure: &&Figure| format!("<a href=\"#{}\">{}</a>", place(figure), html(figure.title));
+        let links: Vec<String> = figures.iter().map(link).collect();
+        let _ = write!(contents, "<li><a href=\"#{id}\">{title}</a>: {}</li>", links.join(", "));
         for figure in figures {
-            body += &section(outcome, figure);
+            sections += &section(outcome, figure);
         }
     }
     let _ = write!(
         body,
-        "<footer>Made by <code>wattlock lab reproduce</code>, version {}: docs/research/reproduce.md.</footer>",
+        "<h2 id=\"contents\">Contents</h2><ul>{contents}</ul><h2 id=\"summary\">How often the shape agrees</h2>\
+         {}{sections}<footer>Made by <code>wattlock lab reproduce</code>, version {}: docs/research/reproduce.md.</footer>",
+        table(&OVERALL, &counts),
         env!("CARGO_PKG_VERSION")
     );
-    document("Published figures, reproduced", &body)
+    document("Published figures, reproduced", None, &body)
+}
+
+/// A figure's place on the page.
+fn place(of: &Figure) -> String {
+    named::anchor(&[of.paper.name(), of.id()])
+}
+
+/// Columns of [`overall`].
+const OVERALL: [&str; 7] =
+    ["paper", "points measured", "cannot run here", "agrees", "disagrees", "no difference", "not measured"];
+
+/// A paper in a line.
+fn overall(outcome: &Outcome<'_>, title: &str, figures: &[&Figure], findings: &[Finding]) -> Vec<String> {
+    let mut points = [0; 2];
+    for figure in figures {
+        let [measured, cannot, ..] = outcome.tally(figure);
+        points[0] += measured;
+        points[1] += cannot;
+    }
+    let Counts { agree, disagree, undecided, missing } = Counts::of(findings);
+    let counts = [points[0], points[1], agree, disagree, undecided, missing];
+    std::iter::once(title.to_owned()).chain(counts.map(|count| count.to_string())).collect()
 }
 
 /// Columns of [`counted`].
@@ -285,7 +317,9 @@ fn agreement(findings: &[Finding]) -> String {
 fn section(outcome: &Outcome<'_>, of: &Figure) -> String {
     let [measured, cannot, failed, left] = outcome.tally(of);
     let mut out = format!(
-        "<h3>{}: {}</h3><p>{} {measured} points measured, {cannot} cannot run here, {failed} failed, {left} not run.</p>",
+        "<h3 id=\"{}\">{}: {}</h3><p>{} {measured} points measured, {cannot} cannot run here, {failed} failed, {left} not \
+         run.</p>",
+        place(of),
         of.names.join(", "),
         html(of.title),
         html(of.note)
@@ -322,7 +356,8 @@ fn plots(outcome: &Outcome<'_>, of: &Figure, quantity: &Quantity) -> Vec<String>
         .into_iter()
         .filter(|reading| reading.measured.is_some() || reading.published.is_some())
         .collect();
-    let title = format!("{}: {}", of.id(), quantity.name);
+    let (title, unit) =
+        (format!("{}: {}", of.id(), named::quantity(quantity.name)), named::unit(quantity.unit));
     let word = outcome.word(of);
     // What all points share says nothing in a title.
     let words = |point: &str| point.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
@@ -348,8 +383,9 @@ fn plots(outcome: &Outcome<'_>, of: &Figure, quantity: &Quantity) -> Vec<String>
     }
     if several {
         let drawn = |(rest, points): (String, Vec<(f64, &Reading)>)| {
-            let title = if rest.is_empty() { title.clone() } else { format!("{title}, {rest}") };
-            chart(&title, &word, Across::Numbers(of.axis), quantity.unit, &series(of, &points))
+            let below = [unit.as_str(), &named::row(&rest)];
+            let below = below.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
+            chart(&title, &word, Across::Numbers(&named::key(of.axis)), &below, &series(of, &points))
         };
         return groups.into_iter().map(drawn).collect();
     }
@@ -365,7 +401,7 @@ fn plots(outcome: &Outcome<'_>, of: &Figure, quantity: &Quantity) -> Vec<String>
         });
         points.push((place as f64, reading));
     }
-    vec![chart(&title, &word, Across::Names(&names), quantity.unit, &series(of, &points))]
+    vec![chart(&title, &word, Across::Names(&names), &unit, &series(of, &points))]
 }
 
 /// Two series a method: measured and published.
@@ -397,9 +433,11 @@ pub fn picture(outcome: &Outcome<'_>, of: &Figure) -> Option<String> {
     let mut key = String::new();
     for (at, method) in methods.iter().enumerate() {
         let _ =
-            write!(key, "<text class=\"k{}\" x=\"{}\" y=\"33\">{method}</text>", at % COLOURS, 110 + at * 90);
+            write!(key, "<text class=\"k{}\" x=\"{}\" y=\"48\">{method}</text>", at % COLOURS, 70 + at * 96);
     }
-    let style = format!("<style>{}svg text[class^=k]{{fill:currentColor}}</style>", style());
+    let style = format!("<style>{}svg text[class^=k]{{fill:currentColor}}</style>", picture_style());
+    // Without the box that a page scrolls it in.
+    let drawn = &drawn[drawn.find("<svg")?..drawn.rfind("</div>")?];
     let open = drawn.find('>')? + 1;
     let head = drawn[..open].replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);
     Some(format!("{head}{style}{}{key}</svg>\n", drawn[open..].trim_end_matches("</svg>")))
@@ -465,8 +503,17 @@ mod tests {
         ] {
             assert!(page.contains(wanted), "{wanted}");
         }
-        for forbidden in ["src=", "href=", "url(", "<script", "NaN", "<one>"] {
+        for forbidden in ["src=", "href=\"http", "url(", "<script", "NaN", "<one>"] {
             assert!(!page.contains(forbidden), "{forbidden}");
+        }
+        let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));
+        assert!(at("id=\"contents\"") < at("id=\"summary\"") && at("id=\"summary\"") < at("<svg"));
+        assert!(
+            page.contains(&format!("<td>EECA</td><td>24</td><td>21</td><td>{}</td>", counts.agree)),
+            "{page}"
+        );
+        for link in page.split("href=\"#").skip(1).filter_map(|rest| rest.split('"').next()) {
+            assert_eq!(page.matches(&format!("id=\"{link}\"")).count(), 1, "{link}");
         }
         assert_eq!(outcome.tally(&figures[0]), [24, 21, 0, 0]);
         assert_eq!(outcome.word(&figures[0]), "emulated eeca-soc");

@@ -1,20 +1,27 @@
 //! `wattlock report`: one page that a stranger can read, from what benches, `serve --compare`, `energy` and a
 //! calibration wrote. It measures nothing; every figure on it is in one of those files.
 
-use std::fmt::Write;
+mod gain;
+mod pairs;
+mod tiles;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::Value as Json;
 use wattlock::Profile;
+use wattlock::telemetry::page::document;
 use wattlock::telemetry::text::html;
+use wattlock::telemetry::verdict::grouped;
 use wattlock_core::Kind;
 use wattlock_door::{Document, one_line};
 
 use wattlock_shell::calibration::{self, operations, overview, section, sized, summary};
-use wattlock_shell::svg::{self, Anchor};
-use wattlock_shell::text::{self, verdict};
+use wattlock_shell::text;
+
+use self::gain::{Gain, words as gain};
+use self::pairs::Pair;
 
 /// Draw one page with pictures from the JSON of other commands: benches, comparisons, joules, a calibration
 #[derive(Debug, Args)]
@@ -25,7 +32,7 @@ pub struct Command {
     /// The calibration (default: the profile that every command uses)
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
-    /// A line to say above the figures; may be repeated
+    /// A line to say below the figures (above, if it begins with FAILED); may be repeated
     #[arg(long = "note", value_name = "TEXT")]
     notes: Vec<String>,
     /// A line that links to another page, by its path from this one; may be repeated
@@ -45,11 +52,7 @@ pub fn run(command: &Command) -> Result<()> {
     };
     let records: Vec<Record> =
         command.records.iter().map(|path| Record::read(path)).collect::<Result<_>>()?;
-    let page = page(
-        &records,
-        profile.as_ref(),
-        &[command.notes.iter().map(|note| html(note)).collect(), links(&command.see)].concat(),
-    )?;
+    let page = page(&records, profile.as_ref(), &command.notes, &links(&command.see));
     let shown = || one_line(&command.output);
     let output = Document::begin(&command.output, true).with_context(shown)?;
     output.write(page.as_bytes()).with_context(shown)?;
@@ -84,18 +87,6 @@ impl Record {
     }
 }
 
-/// A bar: what it is, how long, and the words at its end.
-#[derive(Debug, PartialEq)]
-struct Bar {
-    label: String,
-    value: f64,
-    words: String,
-    ours: bool,
-}
-
-const OURS: &str = calibration::COLOURS[0];
-const THEIRS: &str = "#969ea8";
-
 /// All rows of a bench.
 fn rows_of<'a>(records: &'a [Record], bench: &str) -> Vec<&'a Json> {
     let all = records.iter().filter_map(|record| match record {
@@ -115,13 +106,17 @@ fn served(row: &Json) -> &str {
     }
 }
 
+/// The row that speaks for a server's handshakes: that of the newest protocol.
+fn handshakes<'a>(rows: &[&'a Json]) -> Option<&'a Json> {
+    let names = ["tls13-handshakes", "tls12-handshakes"];
+    names.iter().find_map(|name| rows.iter().find(|row| row["row"] == **name)).copied()
+}
+
 /// The page in three figures at most, for a terminal: what a server gains, and what files gain beside their usual tool.
 fn lines(records: &[Record]) -> Vec<String> {
     let (files, served_rows) = (rows_of(records, "files"), rows_of(records, "serve"));
     let mut lines = Vec::new();
-    let handshakes = ["tls13-handshakes", "tls12-handshakes"];
-    let handshakes = handshakes.iter().find_map(|name| served_rows.iter().find(|row| row["row"] == **name));
-    if let Some(row) = handshakes
+    if let Some(row) = handshakes(&served_rows)
         && let (Some(ours), Some(theirs)) = (row["ours"].as_f64(), row["theirs"].as_f64())
     {
         let what = served(row);
@@ -157,8 +152,11 @@ fn links(see: &[String]) -> Vec<String> {
     see.chunks(2).filter_map(link).collect()
 }
 
-/// A path as an address relative to this page: never a scheme's.
+/// A path as an address relative to this page: never a scheme's, never another host's.
 fn address(path: &str) -> String {
+    let rest = path.trim_start_matches('/');
+    // Two slashes would begin a host's name.
+    let path = &path[(path.len() - rest.len()).saturating_sub(1)..];
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte);
     let encoded = path.bytes().map(|byte| match plain(byte) {
         true => char::from(byte).to_string(),
@@ -167,26 +165,33 @@ fn address(path: &str) -> String {
     encoded.collect()
 }
 
-/// `notes` are lines of HTML.
-fn page(records: &[Record], profile: Option<&Profile>, notes: &[String]) -> Result<String> {
-    let rows = |bench: &str| rows_of(records, bench);
+/// The page. What failed stands above everything; what else was tried, below the figures. `links` are lines of HTML.
+fn page(records: &[Record], profile: Option<&Profile>, notes: &[String], links: &[String]) -> String {
+    let (files_rows, served_rows) = (rows_of(records, "files"), rows_of(records, "serve"));
+    let (failed, tried): (Vec<&String>, Vec<&String>) =
+        notes.iter().partition(|note| note.starts_with("FAILED"));
     let mut body = format!("<h1>What Wattlock does on this machine</h1>{}", machine(records));
-    if !notes.is_empty() {
-        let lines: String = notes.iter().map(|note| format!("<li>{note}</li>")).collect();
-        write!(body, "<ul class=\"notes\">{lines}</ul>")?;
+    for note in failed {
+        body += &format!("<p class=\"verdict alarm\">{}</p>", html(note));
     }
-    let key = |colour: &str, name: &str| {
-        format!("<span class=\"key\"><i style=\"background:{colour}\"></i>{name}</span>")
-    };
-    write!(body, "<p>{}{}</p>", key(OURS, "Wattlock"), key(THEIRS, "what it is compared with"))?;
-    body += &files(&rows("files"))?;
-    body += &https(&rows("serve"))?;
+    body += &tiles::tiles(&files_rows, &served_rows);
+    body += "<p><span class=\"key\"><i class=\"ours\"></i>Wattlock</span> <span class=\"key\"><i class=\"theirs\"></i>what it \
+             is compared with</span> <span>\u{251c}\u{2500}\u{2524} the interval of the rounds: a gain lies \
+             wholly to the right of the other bar's end</span></p>";
+    body += &https(&served_rows);
+    body += &files(&files_rows);
     body += &joules(records);
-    if let Some(profile) = profile {
-        body += &chosen(profile);
-    }
+    body += &profile.map(chosen).unwrap_or_default();
+    body += &list("checked", "What else was tried", tried.into_iter().map(|note| html(note)));
     body += &sources(records);
-    Ok(calibration::document("Wattlock on this machine", &body))
+    body += &list("more", "Read on", links.iter().cloned());
+    document("Wattlock on this machine", None, &body)
+}
+
+/// A section of lines of HTML, if there are any.
+fn list(id: &str, title: &str, lines: impl Iterator<Item = String>) -> String {
+    let lines: String = lines.map(|line| format!("<li>{line}</li>")).collect();
+    if lines.is_empty() { lines } else { format!("<h2 id=\"{id}\">{title}</h2><ul>{lines}</ul>") }
 }
 
 fn text_of<'a>(json: &'a Json, key: &str) -> &'a str {
@@ -214,111 +219,153 @@ fn machine(records: &[Record]) -> String {
         "<p>{}{name}, {} cores, Linux {}: {kernels}. Measured on {} with Wattlock at commit <code>{}</code>. Both sides \
          of each comparison ran in turn on this machine, which may have had other work.</p>",
         html(text_of(cpu, "model")),
-        cpu["cores"],
+        html(&cpu["cores"].to_string()),
         html(text_of(json, "kernel")),
         html(text_of(json, "date")),
         html(text_of(json, "commit"))
     )
 }
 
-/// A row's gain in words.
-fn gain(row: &Json) -> String {
-    let figure = |key: &str| row[key].as_f64();
-    match (figure("ratio"), figure("low"), figure("high")) {
-        (ratio, Some(low), Some(high)) => verdict(ratio, low, high),
-        (Some(ratio), _, _) => format!("{ratio:.2} times"),
-        _ => "-".to_owned(),
-    }
+/// A row as a pair of bars: what its work is called, who did it, and how much of it that is, in a unit and in words.
+fn pair(
+    row: &Json,
+    title: String,
+    names: [&str; 2],
+    amount: impl Fn(f64) -> f64,
+    words: impl Fn(f64) -> String,
+    told: String,
+) -> Option<Pair> {
+    let gain = Gain::of(row)?;
+    let side = |name: &str, key: &str| {
+        let value = row[key].as_f64().filter(|figure| *figure > 0.0).map(&amount)?;
+        Some((name.to_owned(), value, words(value)))
+    };
+    Some(Pair { title, theirs: side(names[0], "theirs")?, ours: side(names[1], "ours")?, gain, told })
 }
 
-/// Sealing and opening, in rates.
-fn files(rows: &[&Json]) -> Result<String> {
-    let find = |name: &str| rows.iter().find(|row| row["row"] == name);
+/// Sealing and opening, in rates: like beside like.
+fn files(rows: &[&Json]) -> String {
     let Some(bytes) = rows.first().and_then(|row| row["params"]["bytes"].as_f64()) else {
-        return Ok(String::new());
+        return String::new();
     };
-    let mut bars = Vec::new();
-    for (name, label, ours) in [
-        ("cp", "cp to a file", false),
-        ("seal-file", "seal to a file", true),
-        ("open-file", "open to a file", true),
-        ("age", "age, encrypt", false),
-        ("seal", "seal", true),
-        ("seal-age", "seal, age's own format", true),
-        ("age-d", "age, decrypt", false),
-        ("open", "open", true),
-        ("open-age", "open, age's own format", true),
-    ] {
-        let seconds = find(name).and_then(|row| row["ours"].as_f64()).filter(|seconds| *seconds > 0.0);
-        let Some(value) = seconds.map(|seconds| bytes / seconds) else { continue };
-        bars.push(Bar { label: label.to_owned(), value, words: text::rate(value), ours });
-    }
-    let told = [
-        ("seal-file", "sealing to a file, against <code>cp</code>"),
-        ("open-file", "opening to a file, against <code>cp</code>"),
-        ("seal", "sealing, against <code>age</code>"),
-        ("open", "opening, against <code>age -d</code>"),
-        ("seal-age", "sealing in age's own format, against <code>age</code>"),
-        ("open-age", "opening age's own format, against <code>age -d</code>"),
+    let find = |name: &str| rows.iter().find(|row| row["row"] == name).copied();
+    type Work = (&'static str, &'static str, [&'static str; 2]);
+    const GROUPS: [(&str, &[Work]); 3] = [
+        (
+            "Written to a file",
+            &[
+                ("seal-file", "sealing to a file", ["cp", "wattlock seal"]),
+                ("open-file", "opening to a file", ["cp", "wattlock open"]),
+            ],
+        ),
+        (
+            "Not written",
+            &[
+                ("seal", "sealing", ["age", "wattlock seal"]),
+                ("open", "opening", ["age -d", "wattlock open"]),
+                ("seal-age", "sealing in age's own format", ["age", "wattlock seal --format age"]),
+                ("open-age", "opening age's own format", ["age -d", "wattlock open"]),
+            ],
+        ),
+        (
+            "From pipe to pipe, a second of processor time",
+            &[
+                ("stream-seal", "sealing a stream", ["age", "wattlock stream seal"]),
+                ("stream-open", "opening a stream", ["age -d", "wattlock stream open"]),
+            ],
+        ),
     ];
-    let line = |(name, what): (&str, &str)| {
-        let row = find(name).filter(|row| row["theirs"].is_number())?;
-        let cpu = gain(&row["detail"]["cpu"]);
-        Some(format!("<tr><td>{what}</td><td>{}</td><td>{cpu}</td></tr>", gain(row)))
+    let drawn = |(name, title, names): &Work| {
+        let row = find(name)?;
+        let told = match Gain::of(&row["detail"]["cpu"]) {
+            Some(cpu) if row["by"] != "cpu" => {
+                format!("Speed: {}. Work a second of processor time: {}.", gain(row), cpu.words())
+            }
+            _ => format!("Speed: {}.", gain(row)),
+        };
+        pair(row, (*title).to_owned(), *names, |seconds| bytes / seconds, text::rate, told)
     };
-    let lines: String = told.into_iter().filter_map(line).collect();
-    Ok(format!(
-        "<h2 id=\"files\">A file of {}, sealed and opened</h2><p>Bytes a second of the whole program; those without \
-         \"to a file\" write to <code>/dev/null</code>.</p>{}<table class=\"words\"><tr><th>what</th><th>speed</th>\
-         <th>work a second of processor time</th></tr>{lines}</table>",
-        text::bytes(bytes as u64),
-        picture(&bars)
-    ))
+    let group = |(title, works): &(&str, &[Work])| {
+        let pairs: Vec<Pair> = works.iter().filter_map(drawn).collect();
+        if pairs.is_empty() { String::new() } else { format!("<h3>{title}</h3>{}", pairs::picture(&pairs)) }
+    };
+    let groups: String = GROUPS.iter().map(group).collect();
+    if groups.is_empty() {
+        return groups;
+    }
+    format!(
+        "<h2 id=\"files\">A file of {}, sealed and opened</h2><p>Bytes a second, of the whole program.</p>{groups}",
+        text::bytes(bytes as u64)
+    )
 }
 
 /// The site over HTTPS.
-fn https(rows: &[&Json]) -> Result<String> {
-    let Some(first) = rows.first() else { return Ok(String::new()) };
-    let (mut bars, mut lines, mut work) = (Vec::new(), String::new(), String::new());
-    for row in rows {
-        let what = served(row);
-        let unit = text_of(row, "unit").trim_end_matches("/s");
-        for (key, server, ours) in [("theirs", "stock", false), ("ours", "with Wattlock", true)] {
-            let Some(value) = row[key].as_f64() else { continue };
-            bars.push(Bar { label: format!("{what}: {server}"), value, words: format!("{value:.0}"), ours });
-        }
-        write!(
-            lines,
-            "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
-            html(what),
+fn https(rows: &[&Json]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let drawn = |row: &&&Json| {
+        let told = format!(
+            "A second of processor time: {}. A second of the clock: {}.",
             gain(row),
             gain(&row["detail"]["by_rate"])
-        )?;
+        );
+        let names = ["nginx without Wattlock", "nginx with Wattlock"];
+        let words = |value: f64| grouped(value.round() as u64);
+        pair(row, served(row).to_owned(), names, |value| value, words, told)
+    };
+    // A scale for each unit.
+    let (mut pictures, mut units) = (String::new(), Vec::new());
+    for row in rows {
+        let unit = text_of(row, "unit");
+        if !units.contains(&unit) {
+            units.push(unit);
+            let mine: Vec<Pair> = rows
+                .iter()
+                .filter(|row| text_of(row, "unit") == unit)
+                .filter_map(|row| drawn(&row))
+                .collect();
+            pictures += &pairs::picture(&mine);
+        }
+    }
+    let batches = rows.iter().filter(|row| text_of(row, "unit").starts_with("handshakes"));
+    let batches: String = batches.map(|row| pairs::batches(served(row), row)).collect();
+    let batches = match batches.is_empty() {
+        true => batches,
+        false => format!(
+            "<h2 id=\"batching\">How handshakes were batched</h2><p>nginx serves other connections while one handshake's \
+             operation waits for others of its kind; they are then computed together. The bar is the mean batch. Counts are \
+             those of nginx's own status page; what is less than a hundredth of them is left out.</p>{batches}"
+        ),
+    };
+    let mut work = String::new();
+    for row in rows {
         let engines = row["detail"]["engines"].as_array().map(Vec::as_slice).unwrap_or_default();
         let engines: Vec<&str> = engines.iter().filter_map(Json::as_str).collect();
         if !engines.is_empty() {
-            let engines = html(&engines.join("; "));
-            write!(work, "<li>{}, {unit}: {engines}</li>", html(what))?;
+            work += &format!("<li>{}: {}</li>", html(served(row)), html(&engines.join("; ")));
         }
     }
-    Ok(format!(
+    let work = match work.is_empty() {
+        true => work,
+        false => {
+            format!("<details><summary>Which engine did what, everything</summary><ul>{work}</ul></details>")
+        }
+    };
+    format!(
         "<h2 id=\"https\">The site over HTTPS, by the same nginx without Wattlock and with it</h2><p>{} connections at \
-         once, certificate {}, one worker; against {}. Bars: what a second of the worker's processor time does.</p>{}\
-         <table class=\"words\"><tr><th>what</th><th>a second of processor time</th><th>a second of the \
-         clock</th></tr>{lines}</table><details><summary>Which engine did what, by nginx's own status page</summary>\
-         <ul>{work}</ul></details>",
-        first["params"]["connections"],
+         once, certificate {}, one worker; beside {}. Bars: what a second of the worker's processor time \
+         does.</p>{pictures}{batches}{work}",
+        html(&first["params"]["connections"].to_string()),
         html(text_of(&first["params"], "certificate")),
         html(text_of(first, "against")),
-        picture(&bars)
-    ))
+    )
 }
 
 /// Joules of commands: what counters said, else what the model says with its band.
 fn joules(records: &[Record]) -> String {
-    let mut lines = String::new();
+    let (mut lines, mut metered) = (String::new(), false);
     for record in records {
         let Record::Joules(json) = record else { continue };
+        metered |= json["total"]["above_idle"]["joules"].is_number();
         let words = json["command"].as_array().map(Vec::as_slice).unwrap_or_default();
         let words: Vec<&str> = words.iter().filter_map(Json::as_str).collect();
         let command = shortened(&words);
@@ -332,13 +379,20 @@ fn joules(records: &[Record]) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    format!(
-        "<h2 id=\"joules\">Joules</h2><p>Above the machine's idle power. \"Modelled\" means that no counter may be read \
-         here: the figure follows from processor time and the CPU family's rated power, and the band says how little is \
-         known. Modelled figures compare two commands on one machine; they are no measurement.</p>\
-         <table class=\"words\"><tr><th>command</th><th>time</th><th>joules</th><th>work by each joule</th><th>from</th>\
+    let table = format!(
+        "<table class=\"words\"><tr><th>command</th><th>time</th><th>joules</th><th>work by each joule</th><th>from</th>\
          </tr>{lines}</table>"
-    )
+    );
+    let shown = match metered {
+        true => format!("<p>Above the machine's idle power, by counters.</p>{table}"),
+        // A model's figures are not what a page should be remembered for.
+        false => format!(
+            "<p>No counter may be read here. What follows from processor time and the CPU family's rated power compares two \
+             commands on one machine; it is no measurement, and its band says how little is known.</p><details><summary>\
+             Modelled joules</summary>{table}</details>"
+        ),
+    };
+    format!("<h2 id=\"joules\">Joules</h2>{shown}")
 }
 
 /// A command line without the folders of its files and without recipients: those say nothing to a reader.
@@ -379,20 +433,27 @@ fn energy(json: &Json) -> (String, String, String) {
     )
 }
 
-/// What was chosen, and why: the kind that files use in full, the rest in short.
+/// What was chosen, and why: curves where the choice changes with the size; where it never does, a sentence.
 fn chosen(profile: &Profile) -> String {
     let sized = sized(profile);
-    let mut out = "<h2 id=\"chosen\">What was chosen, and why</h2><p>Each engine was timed on this machine; a request \
-                   goes to the one that takes least for its kind and size. The curves cross where the choice changes."
-        .to_owned();
-    out += &format!("</p>{}", summary(profile));
-    for (kind, series) in &sized {
-        if *kind == Kind::Aes256GcmSeal {
-            out += &section(profile, *kind, series);
-        }
+    let mut crossing: Vec<_> = sized.iter().filter(|(_, series)| calibration::crosses(series)).collect();
+    // What files and TLS use most comes first.
+    crossing.sort_by_key(|(kind, _)| *kind != Kind::Aes256GcmSeal);
+    let what = match crossing.is_empty() {
+        true => "Here the same engine is fastest at every size, so there is nothing to draw.",
+        false => "The curves cross where the choice changes.",
+    };
+    let mut out = format!(
+        "<h2 id=\"chosen\">What was chosen, and why</h2><p>Each engine was timed on this machine; a request goes to the \
+         one that is fastest for its kind and size. {what}</p>"
+    );
+    for (kind, series) in crossing.into_iter().take(1) {
+        out += &section(profile, *kind, series);
     }
-    let (overview, operations) = (overview(&sized, false), operations(profile));
-    out + &format!("<details><summary>All kinds of requests</summary>{overview}{operations}</details>")
+    let (summary, overview, operations) = (summary(profile), overview(&sized, false), operations(profile));
+    out + &format!(
+        "<details><summary>All kinds of requests</summary>{summary}{overview}{operations}</details>"
+    )
 }
 
 /// The commands that printed the figures.
@@ -412,35 +473,9 @@ fn sources(records: &[Record]) -> String {
     }
     format!(
         "<h2 id=\"how\">How it was measured</h2><ul>{lines}</ul><p>Ours and theirs ran in turn, round by round. A figure \
-         is that of the round with the median ratio; in brackets stand the least and the greatest ratio of a round (of \
-         nine rounds and more the middle half). Where rounds differ by more than the gain, no ratio is given.</p>"
+         is that of the round with the median ratio; the interval is from the least to the greatest ratio of a round (of \
+         nine rounds and more the middle half). If it contains 1, there is no difference.</p>"
     )
-}
-
-/// Horizontal bars, each with its words at the end.
-fn picture(bars: &[Bar]) -> String {
-    const ROW: f64 = 26.0;
-    const LABELS: f64 = 260.0;
-    const WORDS: f64 = 90.0;
-    const WIDTH: f64 = 900.0;
-    let most = bars.iter().map(|bar| bar.value).fold(f64::MIN_POSITIVE, f64::max);
-    let height = ROW * bars.len() as f64 + 8.0;
-    let mut body = String::new();
-    for (at, bar) in bars.iter().enumerate() {
-        let top = 4.0 + ROW * at as f64 + 3.0;
-        let length = (bar.value / most * (WIDTH - LABELS - WORDS)).max(1.0);
-        let colour = if bar.ours { OURS } else { THEIRS };
-        body += &format!(
-            "<rect x=\"{LABELS}\" y=\"{top}\" width=\"{length:.1}\" height=\"{}\" fill=\"{colour}\"/>",
-            ROW - 6.0
-        );
-        let line = top + ROW / 2.0 + 3.0;
-        body += &svg::words((LABELS - 8.0, line), Anchor::End, 17, "#000", &bar.label);
-        body += &svg::words((LABELS + length + 6.0, line), Anchor::Start, 17, "#000", &bar.words);
-    }
-    let svg =
-        format!("<svg viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\">{body}</svg>");
-    format!("<div class=\"bars\">{svg}</div>")
 }
 
 #[cfg(test)]
@@ -476,7 +511,8 @@ mod tests {
                 even
             }]),
         ];
-        let page = page(&records, Some(&Profile::built_in()), &[html("a <note>").to_string()]).unwrap();
+        let notes = ["a <note>".to_owned(), "FAILED: <it>".to_owned()];
+        let page = page(&records, Some(&Profile::built_in()), &notes, &[]);
         for wanted in [
             "M&lt;1&gt; (Zen 5), 2 cores",
             "abc+",
@@ -485,6 +521,7 @@ mod tests {
             "no difference (0.90 to 2.20)",
             "with Wattlock",
             ">841<",
+            "FAILED: &lt;it&gt;",
             "lanes rsa 8",
             "aes-256-gcm-seal",
             "wattlock bench files --dir somewhere",
@@ -502,9 +539,54 @@ mod tests {
         for forbidden in ["src=", "href=\"http", "url(", "<script", "@import", "/dev/shm"] {
             assert!(!page.contains(forbidden), "{forbidden}");
         }
-        let links = page.split("href=\"#").skip(1).filter_map(|rest| rest.split('"').next());
-        for link in links {
-            assert!(page.contains(&format!("id=\"{link}\"")), "nothing is called {link}");
+        let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}"));
+        assert!(
+            at("FAILED") < at("class=\"tiles\"") && at("class=\"tiles\"") < at("<h2"),
+            "tiles come first"
+        );
+        assert!(at("a &lt;note&gt;") > at("id=\"chosen\""), "what else was tried comes after the figures");
+    }
+
+    /// Records are other programs' files: whatever is in them is text.
+    #[test]
+    fn hostile_text_in_a_record_stays_text() {
+        const TEXTS: [&str; 6] = [
+            "</style><script>alert(1)</script>",
+            "]]><svg onload=alert(1)>",
+            "\"><img src=x onerror=alert(1)>",
+            "'><a href='javascript:alert(1)'>",
+            "<!--",
+            "</title></section><iframe srcdoc=x>",
+        ];
+        for text in TEXTS {
+            let mut hostile = row("serve", text, 2.0, 1.0.into(), 2.0.into());
+            hostile["against"] = text.into();
+            hostile["unit"] = text.into();
+            hostile["params"] = json!({"bytes": 1024, "connections": text, "certificate": text});
+            hostile["detail"] =
+                json!({"engines": [text, format!("{text} rsa-2048-private 8 in batches of 8.0")]});
+            let mut files = row("files", "seal", 0.5, 1.0.into(), 2.0.into());
+            files["against"] = text.into();
+            let Record::Rows(mut bench) = rows(vec![hostile, files]) else { unreachable!() };
+            for key in ["command", "commit", "date", "kernel"] {
+                bench[key] = text.into();
+            }
+            bench["cpu"] = json!({"model": text, "name": text, "class": text, "cores": text});
+            bench["peers"] = json!({text: text});
+            let joules = json!({"command": [text], "seconds": 1.0, "figures": [], "total": null,
+                "modelled": {"model": text}});
+            let mut profile = Profile::built_in();
+            profile.machine.cpu = text.into();
+            profile.machine.microcode = text.into();
+            profile.machine.engines.values_mut().for_each(|detail| *detail = text.into());
+            let records = [Record::Rows(bench), Record::Joules(joules)];
+            let page =
+                page(&records, Some(&profile), &[text.to_owned()], &links(&[text.into(), text.into()]));
+            assert!(!page.contains(text), "{text}: {page}");
+            assert_eq!(page.matches("</style>").count(), 1);
+            for markup in ["<script", "<img", "<iframe", "<svg onload", "<!--", "<a href='"] {
+                assert!(!page.contains(markup), "{markup}: {page}");
+            }
         }
     }
 
@@ -513,6 +595,8 @@ mod tests {
         let see = |text: &str, page: &str| links(&[text.to_owned(), page.to_owned()]).concat();
         assert_eq!(see("a <b>", "../docs/a page.html"), "<a href=\"../docs/a%20page.html\">a &lt;b&gt;</a>");
         assert_eq!(see("x", "javascript:alert('1')"), "<a href=\"javascript%3Aalert%28%271%27%29\">x</a>");
+        assert_eq!(see("x", "//host/page"), "<a href=\"/host/page\">x</a>");
+        assert_eq!(see("x", "/a//b"), "<a href=\"/a//b\">x</a>");
     }
 
     #[test]
@@ -528,18 +612,5 @@ mod tests {
             json!({"command": [], "seconds": 1.0, "figures": [], "total": {"above_idle": {"joules": 4.0}}});
         assert!(joules(&[Record::Joules(counted)]).contains("<td>4.00 J</td><td>-</td><td>metered</td>"));
         assert_eq!(joules(&[]), "");
-    }
-
-    #[test]
-    fn the_longest_bar_is_the_largest_value() {
-        let bar = |value| Bar { label: "b".into(), value, words: format!("{value}"), ours: true };
-        let drawn = picture(&[bar(50.0), bar(100.0)]);
-        let widths: Vec<f64> = drawn
-            .split("<rect ")
-            .skip(1)
-            .filter_map(|rect| rect.split("width=\"").nth(1)?.split('"').next()?.parse().ok())
-            .collect();
-        assert_eq!(widths.len(), 2, "{drawn}");
-        assert!((widths[1] / widths[0] - 2.0).abs() < 0.02, "{widths:?}");
     }
 }

@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use wattlock::telemetry::Snapshot;
 use wattlock_core::Kind;
 
-use wattlock_shell::text;
+use super::{Cell, Snapshot, text};
 
 /// What a program's processes did.
 #[derive(Default)]
@@ -37,9 +36,7 @@ impl Work {
     fn add(&mut self, now: &Snapshot, then: Option<&Snapshot>) {
         self.processes += 1;
         for cell in &now.cells {
-            let same = |other: &&wattlock::telemetry::Cell| {
-                (&other.engine, &other.kind) == (&cell.engine, &cell.kind)
-            };
+            let same = |other: &&Cell| (&other.engine, &other.kind) == (&cell.engine, &cell.kind);
             let then = then.and_then(|then| then.cells.iter().find(same)).cloned().unwrap_or_default();
             match Kind::from_name(&cell.kind).is_some_and(Kind::is_asymmetric) {
                 true => {
@@ -117,7 +114,7 @@ impl Work {
 }
 
 /// Thousands by commas.
-fn grouped(count: u64) -> String {
+pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -131,12 +128,12 @@ fn grouped(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use wattlock::telemetry::{Cell, EngineCounts};
+    use crate::telemetry::EngineCounts;
 
     use super::*;
 
     fn snapshot(program: &str, pid: u32, cells: &[(&str, &str, u64, u64)]) -> Snapshot {
-        let runtime = wattlock::Runtime::builder().telemetry(false).build().unwrap();
+        let runtime = crate::Runtime::builder().telemetry(false).build().unwrap();
         let mut snapshot = runtime.snapshot();
         (snapshot.header.program, snapshot.header.pid) = (program.into(), pid);
         let cell = |&(engine, kind, requests, bytes): &(&str, &str, u64, u64)| Cell {
