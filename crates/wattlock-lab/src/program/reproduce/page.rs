@@ -523,8 +523,9 @@ mod tests {
         assert_eq!(outcome.tally(&figures[0]), [24, 21, 0, 0]);
         assert_eq!(outcome.word(&figures[0]), "emulated eeca-soc");
         assert_eq!(outcome.word(&figures[1]), "not measured");
-        lines[0].device = "emulated eeca-soc, idle".into();
-        let outcome = Outcome { lines: &lines, ..outcome };
+        let mut some_idle = lines.clone();
+        some_idle[0].device = "emulated eeca-soc, idle".into();
+        let outcome = Outcome { lines: &some_idle, ..outcome };
         assert_eq!(outcome.word(&figures[0]), "emulated eeca-soc");
     }
 
