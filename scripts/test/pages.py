@@ -37,7 +37,8 @@ LOOK = r"""
   const found = [], told = new Set();
   const say = (what) => { if (!told.has(what) && told.size < 20) { told.add(what); found.push(what); } };
   const root = document.documentElement;
-  if (root.scrollWidth > window.innerWidth + 1) say(`the body is ${root.scrollWidth} px wide`);
+  // A telephone zooms out until a body that is too wide fits: its own width says nothing.
+  if (root.scrollWidth > WIDTH + 1) say(`the body is ${root.scrollWidth} px wide`);
   const canvas = document.createElement('canvas'); canvas.width = canvas.height = 1;
   const context = canvas.getContext('2d', {willReadFrequently: true});
   const rgb = (colour) => {
@@ -146,7 +147,7 @@ class Chromium:
         if "errorText" in answer:
             fail(f"{address}: {answer['errorText']}")
         self.wait("Page.loadEventFired")
-        seen = json.loads(self.call("Runtime.evaluate", expression=LOOK)["result"]["value"])
+        seen = json.loads(self.call("Runtime.evaluate", expression=LOOK.replace("WIDTH", str(width)))["result"]["value"])
         found = seen["found"]
         for event in self.events:
             method, params = event.get("method"), event.get("params", {})

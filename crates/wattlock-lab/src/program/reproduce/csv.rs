@@ -295,7 +295,12 @@ impl Kept {
 /// It is not there, or not a whole reproduction's of one run.
 pub fn kept(path: &Path) -> Result<(Identity, Vec<Line>)> {
     let shown = || one_line(path);
-    let content = std::fs::read(path).with_context(shown)?;
+    let content = match std::fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(wattlock_door::Error::NotFound(path.to_owned()).into());
+        }
+        other => other.with_context(shown)?,
+    };
     let first = content.split_inclusive(|byte| *byte == b'\n').nth(1).and_then(line_of);
     let refused = |why: &str| wattlock_door::Error::Usage(format!("{}: {why}", shown()));
     let Some(Line { commit, machine, grid, .. }) = first else {

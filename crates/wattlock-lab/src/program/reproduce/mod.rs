@@ -185,6 +185,114 @@ fn keys(figures: &[Figure]) -> BTreeSet<[String; 5]> {
     points.map(|(figure, point)| page::key(figure, point)).collect()
 }
 
+/// What the grid is, without running it.
+fn list(figures: &[Figure]) -> Result<()> {
+    let row = |figure: &Figure| {
+        let cannot = figure.points.iter().filter(|point| point.cannot.is_some()).count();
+        let cells = figure.points.iter().flat_map(|point| &point.cells);
+        vec![
+            figure.paper.name().to_owned(),
+            figure.names.join(" "),
+            figure.points.len().to_string(),
+            cannot.to_string(),
+            cells.filter(|cell| cell.published.is_some()).count().to_string(),
+            figure.title.to_owned(),
+        ]
+    };
+    let header = ["paper", "figures", "points", "cannot run here", "published cells", "about"];
+    put!("{}", text::table(&header, &figures.iter().map(row).collect::<Vec<_>>()));
+    say!("");
+    for figure in figures {
+        for point in &figure.points {
+            let why = point.cannot.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            say!(
+                "{} {} {} {} {}{why}",
+                figure.paper.name(),
+                figure.id(),
+                point.door,
+                point.name(),
+                point.method
+            );
+        }
+    }
+    Ok(())
+}
+
+/// How a run ended.
+enum End {
+    Whole,
+    Interrupted,
+    /// The time of a default run is over; so many points are left.
+    Over(usize),
+    Failed(anyhow::Error),
+}
+
+impl End {
+    /// Why it ended before its grid, if it did.
+    fn remark(&self) -> Option<String> {
+        match self {
+            End::Whole => None,
+            End::Interrupted => Some("The run was interrupted: --resume goes on.".to_owned()),
+            End::Over(left) => Some(format!(
+                "A default run ends within ten minutes: {left} points are left, --resume goes on."
+            )),
+            End::Failed(error) => Some(format!("The run ended early: {error:#}")),
+        }
+    }
+}
+
+fn measure(command: &Command, figures: &[Figure], device: &dyn Fn(Paper) -> Option<String>) -> Result<()> {
+    let bench = Bench {
+        program: command.bench.clone().map_or_else(bench::beside, Ok)?,
+        seconds: if command.full { 3.0 } else { 1.0 },
+        rounds: if command.full { 5 } else { 2 },
+        meter: command.meter_command.clone(),
+    };
+    let identity = identity(command, device);
+    let path =
+        command.csv.clone().unwrap_or_else(|| format!("reproduce-{}.csv", name(&command.paper.0)).into());
+    let places = Places::begin(command)?;
+    remains::adopt()?;
+    let (kept, lines) = Kept::open(&path, command.resume, &identity)?;
+    gone_on(&path, &kept, &lines, figures)?;
+    let mut run =
+        Run { command, bench, identity, kept, lines, begun: Instant::now(), spent: Duration::ZERO, ran: 0 };
+    let end = run.all(figures, device);
+    let Run { lines, identity, .. } = run;
+    let outcome = Outcome { figures, lines: &lines, commit: &identity.commit, machine: &identity.machine };
+    let tally = figures.iter().map(|figure| outcome.tally(figure)).fold([0; 4], |mut sum, one| {
+        sum.iter_mut().zip(one).for_each(|(sum, one)| *sum += one);
+        sum
+    });
+    let remark = end.remark();
+    // A page that has no room must not hide why the run ended.
+    let written = places.write(&outcome, remark.as_deref());
+    let shown = if command.json { json(&lines) } else { tables(&outcome) };
+    if let Some(calm) = outcome.calm() {
+        eprintln!("wattlock: {calm}");
+    }
+    match (end, remark) {
+        (End::Failed(error), _) => return Err(error),
+        (End::Interrupted, _) => return Err(wattlock_door::Error::Interrupted.into()),
+        (End::Whole | End::Over(_), Some(remark)) => eprintln!("wattlock: {remark}"),
+        (End::Whole | End::Over(_), None) => {}
+    }
+    written.and(shown)?;
+    if !command.json {
+        let page =
+            command.report.as_ref().map_or_else(String::new, |path| format!(", page: {}", path.display()));
+        say!("lines: {}{page}", path.display());
+    }
+    let [measured, cannot, failed, _] = tally;
+    let all = measured + cannot + failed;
+    ensure!(
+        failed == 0,
+        "{failed} of {all} points failed: the column `failed` of {} says why",
+        path.display()
+    );
+    Ok(())
+}
+
 /// Refuses a file with points that this grid has not, and says what of it was cut.
 fn gone_on(path: &Path, kept: &Kept, lines: &[Line], figures: &[Figure]) -> Result<()> {
     let (known, shown) = (keys(figures), wattlock_door::one_line(path));

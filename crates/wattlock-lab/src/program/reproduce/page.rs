@@ -97,7 +97,12 @@ impl Outcome<'_> {
             .map(|line| line.device.as_str())
             .filter(|device| !matches!(*device, "" | "none"))
             .collect();
-        let devices = devices.into_iter().collect::<Vec<_>>().join(", ");
+        // A device that was idle in some points is named once.
+        let once = |device: &&&str| {
+            let idle = |other: &&str| device.strip_prefix(*other).is_some_and(|rest| rest.starts_with(", "));
+            !devices.iter().any(|other| idle(other))
+        };
+        let devices = devices.iter().filter(once).copied().collect::<Vec<_>>().join(", ");
         match (measured.is_empty(), devices.contains("emulated"), devices.is_empty()) {
             (true, ..) => "not measured".to_owned(),
             (_, true, _) => devices,
@@ -518,6 +523,10 @@ mod tests {
         assert_eq!(outcome.tally(&figures[0]), [24, 21, 0, 0]);
         assert_eq!(outcome.word(&figures[0]), "emulated eeca-soc");
         assert_eq!(outcome.word(&figures[1]), "not measured");
+        let mut some_idle = lines.clone();
+        some_idle[0].device = "emulated eeca-soc, idle".into();
+        let outcome = Outcome { lines: &some_idle, ..outcome };
+        assert_eq!(outcome.word(&figures[0]), "emulated eeca-soc");
     }
 
     #[test]
