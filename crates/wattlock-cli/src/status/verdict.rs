@@ -1,119 +1,68 @@
 //! One line a program: how much of its work which engine did, in batches of what size, and what fell back. Since the programs
 //! began, or since the last look.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use wattlock::telemetry::Snapshot;
-use wattlock_core::Kind;
-
 use wattlock_shell::text;
-
-/// What a program's processes did.
-#[derive(Default)]
-struct Work {
-    processes: usize,
-    /// Operations of public keys by engine, each with the sum of their batches' sizes and over how many that is.
-    keys: BTreeMap<String, (u64, u64, u64)>,
-    /// Bytes of everything else by engine.
-    bytes: BTreeMap<String, u64>,
-    fallbacks: BTreeMap<String, u64>,
-}
+use wattlock_watch::Work;
 
 /// The lines, by program. With `before` they are rates over `time`, of what was done since.
 pub fn lines(now: &[Snapshot], before: Option<(&[Snapshot], Duration)>) -> Vec<String> {
-    let mut programs: BTreeMap<&str, Work> = BTreeMap::new();
-    for one in now {
-        let header = &one.header;
-        let same = |other: &&Snapshot| (other.header.pid, other.header.born) == (header.pid, header.born);
-        let then = before.and_then(|(before, _)| before.iter().find(same));
-        programs.entry(&header.program).or_default().add(one, then);
-    }
-    let time = before.map(|(_, time)| time);
-    programs.into_iter().map(|(program, work)| work.line(program, time)).collect()
+    let (before, time) = before.map_or((None, None), |(before, time)| (Some(before), Some(time)));
+    let programs = wattlock_watch::programs(now, before);
+    programs.into_iter().map(|(program, work)| line(&work, &program, time)).collect()
 }
 
-impl Work {
-    fn add(&mut self, now: &Snapshot, then: Option<&Snapshot>) {
-        self.processes += 1;
-        for cell in &now.cells {
-            let same = |other: &&wattlock::telemetry::Cell| {
-                (&other.engine, &other.kind) == (&cell.engine, &cell.kind)
-            };
-            let then = then.and_then(|then| then.cells.iter().find(same)).cloned().unwrap_or_default();
-            match Kind::from_name(&cell.kind).is_some_and(Kind::is_asymmetric) {
-                true => {
-                    let sums = self.keys.entry(cell.engine.clone()).or_default();
-                    sums.0 += cell.requests.saturating_sub(then.requests);
-                    sums.1 += cell.batch_sum.saturating_sub(then.batch_sum);
-                    sums.2 += cell.queued().saturating_sub(then.queued());
-                }
-                false => {
-                    let bytes = cell.bytes.saturating_sub(then.bytes);
-                    *self.bytes.entry(cell.engine.clone()).or_default() += bytes;
-                }
-            }
-        }
-        for engine in &now.engines {
-            let then = then.and_then(|then| then.engines.iter().find(|one| one.engine == engine.engine));
-            for (why, count) in &engine.fallbacks {
-                let had = then.and_then(|then| then.fallbacks.iter().find(|(known, _)| known == why));
-                *self.fallbacks.entry(why.clone()).or_default() +=
-                    count.saturating_sub(had.map_or(0, |(_, had)| *had));
-            }
-        }
+fn line(work: &Work, program: &str, time: Option<Duration>) -> String {
+    let processes =
+        if work.processes == 1 { String::new() } else { format!(" ({} processes)", work.processes) };
+    let mut parts = Vec::new();
+    parts.extend(of_keys(work, time));
+    parts.extend(of_bytes(work, time));
+    if parts.is_empty() {
+        parts.push("idle".to_owned());
     }
+    let fallbacks = work.fallbacks.iter().filter(|(_, count)| **count > 0);
+    let fallbacks: Vec<String> = fallbacks.map(|(why, count)| format!("{why} {count}")).collect();
+    parts.push(if fallbacks.is_empty() {
+        "no fallbacks".into()
+    } else {
+        format!("fallbacks: {}", fallbacks.join(", "))
+    });
+    format!("{program}{processes}: {}", parts.join("; "))
+}
 
-    fn line(&self, program: &str, time: Option<Duration>) -> String {
-        let processes =
-            if self.processes == 1 { String::new() } else { format!(" ({} processes)", self.processes) };
-        let mut parts = Vec::new();
-        parts.extend(self.of_keys(time));
-        parts.extend(self.of_bytes(time));
-        if parts.is_empty() {
-            parts.push("idle".to_owned());
-        }
-        let fallbacks = self.fallbacks.iter().filter(|(_, count)| **count > 0);
-        let fallbacks: Vec<String> = fallbacks.map(|(why, count)| format!("{why} {count}")).collect();
-        parts.push(if fallbacks.is_empty() {
-            "no fallbacks".into()
-        } else {
-            format!("fallbacks: {}", fallbacks.join(", "))
-        });
-        format!("{program}{processes}: {}", parts.join("; "))
-    }
+fn of_keys(work: &Work, time: Option<Duration>) -> Option<String> {
+    let all: u64 = work.keys.values().map(|(count, ..)| count).sum();
+    let (engine, (count, batches, of)) = work.keys.iter().max_by_key(|(_, (count, ..))| *count)?;
+    let batch = (*of > 0).then(|| format!(" in batches of {:.1}", *batches as f64 / *of as f64));
+    let how_many = match time {
+        Some(time) => format!("{}/s", grouped((all as f64 / time.as_secs_f64()).round() as u64)),
+        None => grouped(all),
+    };
+    (all > 0).then(|| {
+        format!(
+            "{} % of {how_many} public-key operations by {engine}{}",
+            (100 * count + all / 2) / all,
+            batch.unwrap_or_default()
+        )
+    })
+}
 
-    fn of_keys(&self, time: Option<Duration>) -> Option<String> {
-        let all: u64 = self.keys.values().map(|(count, ..)| count).sum();
-        let (engine, (count, batches, of)) = self.keys.iter().max_by_key(|(_, (count, ..))| *count)?;
-        let batch = (*of > 0).then(|| format!(" in batches of {:.1}", *batches as f64 / *of as f64));
-        let how_many = match time {
-            Some(time) => format!("{}/s", grouped((all as f64 / time.as_secs_f64()).round() as u64)),
-            None => grouped(all),
-        };
-        (all > 0).then(|| {
-            format!(
-                "{} % of {how_many} public-key operations by {engine}{}",
-                (100 * count + all / 2) / all,
-                batch.unwrap_or_default()
-            )
-        })
-    }
-
-    fn of_bytes(&self, time: Option<Duration>) -> Option<String> {
-        let all: u64 = self.bytes.values().sum();
-        let (engine, bytes) = self.bytes.iter().max_by_key(|(_, bytes)| **bytes)?;
-        let how_many = match time {
-            Some(time) => text::rate(all as f64 / time.as_secs_f64()),
-            None => text::bytes(all),
-        };
-        (all > 0).then(|| {
-            format!(
-                "{} % of {how_many} by {engine}",
-                (100 * u128::from(*bytes) + u128::from(all) / 2) / u128::from(all)
-            )
-        })
-    }
+fn of_bytes(work: &Work, time: Option<Duration>) -> Option<String> {
+    let all: u64 = work.bytes.values().sum();
+    let (engine, bytes) = work.bytes.iter().max_by_key(|(_, bytes)| **bytes)?;
+    let how_many = match time {
+        Some(time) => text::rate(all as f64 / time.as_secs_f64()),
+        None => text::bytes(all),
+    };
+    (all > 0).then(|| {
+        format!(
+            "{} % of {how_many} by {engine}",
+            (100 * u128::from(*bytes) + u128::from(all) / 2) / u128::from(all)
+        )
+    })
 }
 
 /// Thousands by commas.
