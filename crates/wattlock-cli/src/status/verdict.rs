@@ -1,44 +1,56 @@
 //! One line a program: how much of its work which engine did, in batches of what size, and what fell back. Since the programs
 //! began, or since the last look.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use wattlock::telemetry::Snapshot;
+use wattlock_core::Kind;
 use wattlock_shell::text;
-use wattlock_watch::Work;
+use wattlock_watch::{By, Done, Look, Program, since};
 
-/// The lines, by program. With `before` they are rates over `time`, of what was done since.
-pub fn lines(now: &[Snapshot], before: Option<(&[Snapshot], Duration)>) -> Vec<String> {
-    let (before, time) = before.map_or((None, None), |(before, time)| (Some(before), Some(time)));
-    let programs = wattlock_watch::programs(now, before);
-    programs.into_iter().map(|(program, work)| line(&work, &program, time)).collect()
+/// The lines, by program. With `before` they are rates of what was done since.
+pub fn lines(now: &Look, before: Option<&Look>) -> Vec<String> {
+    let seconds = before.map(|before| now.seconds_since(before));
+    since(now, before, By::Program).iter().map(|program| line(program, seconds)).collect()
 }
 
-fn line(work: &Work, program: &str, time: Option<Duration>) -> String {
-    let processes =
-        if work.processes == 1 { String::new() } else { format!(" ({} processes)", work.processes) };
+fn line(program: &Program, seconds: Option<f64>) -> String {
+    let processes = match program.pids.len() {
+        1 => String::new(),
+        many => format!(" ({many} processes)"),
+    };
     let mut parts = Vec::new();
-    parts.extend(of_keys(work, time));
-    parts.extend(of_bytes(work, time));
+    parts.extend(of_keys(program, seconds));
+    parts.extend(of_bytes(program, seconds));
     if parts.is_empty() {
         parts.push("idle".to_owned());
     }
-    let fallbacks = work.fallbacks.iter().filter(|(_, count)| **count > 0);
-    let fallbacks: Vec<String> = fallbacks.map(|(why, count)| format!("{why} {count}")).collect();
+    let fallbacks: Vec<String> =
+        program.fallbacks.iter().map(|(why, count)| format!("{why} {count}")).collect();
     parts.push(if fallbacks.is_empty() {
         "no fallbacks".into()
     } else {
         format!("fallbacks: {}", fallbacks.join(", "))
     });
-    format!("{program}{processes}: {}", parts.join("; "))
+    format!("{}{processes}: {}", program.name, parts.join("; "))
 }
 
-fn of_keys(work: &Work, time: Option<Duration>) -> Option<String> {
-    let all: u64 = work.keys.values().map(|(count, ..)| count).sum();
-    let (engine, (count, batches, of)) = work.keys.iter().max_by_key(|(_, (count, ..))| *count)?;
+/// Whether it is an operation of public keys.
+fn is_of_keys(done: &Done) -> bool {
+    Kind::from_name(&done.cell.kind).is_some_and(Kind::is_asymmetric)
+}
+
+/// Operations of public keys: whose engine did most of them, in batches of what size.
+fn of_keys(program: &Program, seconds: Option<f64>) -> Option<String> {
+    let mut keys: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
+    for Done { cell, .. } in program.done.iter().filter(|done| is_of_keys(done)) {
+        let sums = keys.entry(&cell.engine).or_default();
+        *sums = (sums.0 + cell.requests, sums.1 + cell.batch_sum, sums.2 + cell.queued());
+    }
+    let all: u64 = keys.values().map(|(count, ..)| count).sum();
+    let (engine, (count, batches, of)) = keys.iter().max_by_key(|(_, (count, ..))| *count)?;
     let batch = (*of > 0).then(|| format!(" in batches of {:.1}", *batches as f64 / *of as f64));
-    let how_many = match time {
-        Some(time) => format!("{}/s", grouped((all as f64 / time.as_secs_f64()).round() as u64)),
+    let how_many = match seconds {
+        Some(seconds) => format!("{}/s", grouped((all as f64 / seconds).round() as u64)),
         None => grouped(all),
     };
     (all > 0).then(|| {
@@ -50,11 +62,16 @@ fn of_keys(work: &Work, time: Option<Duration>) -> Option<String> {
     })
 }
 
-fn of_bytes(work: &Work, time: Option<Duration>) -> Option<String> {
-    let all: u64 = work.bytes.values().sum();
-    let (engine, bytes) = work.bytes.iter().max_by_key(|(_, bytes)| **bytes)?;
-    let how_many = match time {
-        Some(time) => text::rate(all as f64 / time.as_secs_f64()),
+/// Bytes of everything else.
+fn of_bytes(program: &Program, seconds: Option<f64>) -> Option<String> {
+    let mut by_engine: BTreeMap<&str, u64> = BTreeMap::new();
+    for Done { cell, .. } in program.done.iter().filter(|done| !is_of_keys(done)) {
+        *by_engine.entry(&cell.engine).or_default() += cell.bytes;
+    }
+    let all: u64 = by_engine.values().sum();
+    let (engine, bytes) = by_engine.iter().max_by_key(|(_, bytes)| **bytes)?;
+    let how_many = match seconds {
+        Some(seconds) => text::rate(all as f64 / seconds),
         None => text::bytes(all),
     };
     (all > 0).then(|| {
@@ -80,9 +97,15 @@ fn grouped(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use wattlock::telemetry::{Cell, EngineCounts};
+    use std::time::Duration;
+
+    use wattlock::telemetry::{Cell, EngineCounts, Snapshot};
 
     use super::*;
+
+    fn look(seconds: f64, found: &[Snapshot]) -> Look {
+        Look::new(Duration::from_secs_f64(seconds), 0, found.to_vec())
+    }
 
     fn snapshot(program: &str, pid: u32, cells: &[(&str, &str, u64, u64)]) -> Snapshot {
         let runtime = wattlock::Runtime::builder().telemetry(false).build().unwrap();
@@ -108,7 +131,7 @@ mod tests {
         let mut first = snapshot("nginx", 1, &[("lanes", sign, 900, 0), ("instruction", sign, 50, 0)]);
         let second =
             snapshot("nginx", 2, &[("lanes", sign, 1040, 0), ("instruction", "sha-256", 5, 1 << 20)]);
-        let told = lines(&[first.clone(), second.clone(), snapshot("sealer", 3, &[])], None);
+        let told = lines(&look(0.0, &[first.clone(), second.clone(), snapshot("sealer", 3, &[])]), None);
         assert_eq!(
             told,
             [
@@ -125,12 +148,12 @@ mod tests {
         let before = [first.clone(), second];
         first.cells[0].requests += 300;
         first.engines = vec![counts(3)];
-        let told = lines(&[first, before[1].clone()], Some((&before, Duration::from_millis(500))));
+        let told = lines(&look(0.5, &[first, before[1].clone()]), Some(&look(0.0, &before)));
         assert_eq!(
             told,
             ["nginx (2 processes): 100 % of 600/s public-key operations by lanes; fallbacks: busy 3"]
         );
-        let told = lines(&before, Some((&before, Duration::from_secs(1))));
+        let told = lines(&look(1.0, &before), Some(&look(0.0, &before)));
         assert_eq!(told, ["nginx (2 processes): idle; no fallbacks"]);
     }
 
@@ -140,7 +163,7 @@ mod tests {
         let old = snapshot("a", 1, &[("lanes", sign, 500, 0)]);
         let mut new = snapshot("a", 1, &[("lanes", sign, 20, 0)]);
         new.header.born = old.header.born + 1;
-        let told = lines(&[new], Some((&[old], Duration::from_secs(2))));
+        let told = lines(&look(2.0, &[new]), Some(&look(0.0, &[old])));
         assert_eq!(told, ["a: 100 % of 10/s public-key operations by lanes in batches of 7.0; no fallbacks"]);
     }
 
