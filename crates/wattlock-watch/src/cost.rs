@@ -1,16 +1,16 @@
 //! What work would have cost one request at a time, and what it cost.
 //!
-//! *Plain way*: the cheapest engine of the CPU that does one request at a time, at the mean size of the requests, by the
-//! profile of this machine or else the built-in table (`wattlock engines` says which). An **estimate**: sizes are a mean,
-//! and a table may be another machine's.
+//! *Plain way*: the cheapest engine of the CPU that does one request at a time, at the mean size of the requests, by
+//! the profile of this machine or else the built-in table (`wattlock engines` says which). An **estimate**: sizes are
+//! a mean, and a table may be another machine's.
 //!
-//! *Spent*: the mean of the requests whose time was taken (**measured**: a clock's time, in which another program may have
-//! run). For an engine that does several in one pass each request has the time of its pass, so its share is an **estimate**:
-//! the dearest that the mean batch allows, which is passes that were either full or had one request. What was saved is then
-//! no less than that, if passes of any size take the same time.
+//! *Spent*: the mean of the requests whose time was taken (**measured**: a clock's time, in which another program may
+//! have run). For an engine that does several in one pass each request has the time of its pass, so its share is an
+//! **estimate**: the dearest that the mean batch allows, which is passes that were either full or had one request.
+//! What was saved is then no less than that, if passes of any size take the same time.
 //!
-//! *Absent*: work of a device, since the CPU also takes its completions and checks its results, which no counter times; a
-//! kind that the table does not have; an engine that none of this machine's is.
+//! *Absent*: work of a device, since the CPU also takes its completions and checks its results, which no counter
+//! times; a kind that the table does not have; an engine that none of this machine's is.
 
 use wattlock::Runtime;
 use wattlock_core::{EngineClass, Kind};
@@ -37,8 +37,8 @@ impl Costs {
         Costs { machine, names }
     }
 
-    /// Nanoseconds of the processor that an engine's work of a kind saved, less than none if it cost more than the plain
-    /// way; `None` if it is not known.
+    /// Nanoseconds of the processor that an engine's work of a kind saved, less than none if it cost more than the
+    /// plain way; `None` if it is not known.
     pub fn saved_ns(&self, done: &Done) -> Option<f64> {
         let requests = done.cell.requests as f64;
         if done.cell.requests == 0 {

@@ -32,7 +32,8 @@ pub struct Rates {
     pub mean_batch: Option<f64>,
     /// Fallbacks a second by reason.
     pub fallbacks_per_s: BTreeMap<String, f64>,
-    /// Seconds of one processor saved a second ([`Costs::saved_ns`]): estimated; only if known for everything that was done.
+    /// Seconds of one processor saved a second ([`Costs::saved_ns`]): estimated; only if known for everything that
+    /// was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_cpu_s_per_s: Option<f64>,
     /// Joules a second, only if known for everything that was done, and not modelled for a part of it.

@@ -49,8 +49,8 @@ impl Done {
     }
 }
 
-/// What was done between two looks; without an earlier one, since the processes began. A process whose counters fell, or
-/// that was there before and could not be read, has done nothing that is known.
+/// What was done between two looks; without an earlier one, since the processes began. A process whose counters fell,
+/// or that was there before and could not be read, has done nothing that is known.
 pub fn since(now: &Look, before: Option<&Look>, by: By) -> Vec<Program> {
     let mut programs: BTreeMap<(String, Option<u32>), (Program, BTreeMap<Pair, Done>)> = BTreeMap::new();
     for (id, ever) in &now.processes {
@@ -87,7 +87,8 @@ pub fn since(now: &Look, before: Option<&Look>, by: By) -> Vec<Program> {
     named.collect()
 }
 
-/// Of two words for what joules are worth, the one that promises less; an empty one promises nothing and counts for nothing.
+/// Of two words for what joules are worth, the one that promises less; an empty one promises nothing and counts for
+/// nothing.
 pub(crate) fn worst<'a>(one: &'a str, other: &'a str) -> &'a str {
     let rank = |worth: &str| match worth.split(':').next() {
         Some("") | None => 0,

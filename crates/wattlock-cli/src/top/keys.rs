@@ -93,8 +93,8 @@ mod tests {
         assert_eq!(keys("é日".as_bytes()), [Typed('é'), Typed('日')]);
         assert_eq!(keys(b"\xffa\xe6"), [Typed('a')]);
         // An answer of the terminal to a question that nobody asked.
-        assert_eq!(keys(b"\x1b[?62;1c\x1b[200~"), []);
-        assert_eq!(keys(b"\x1b["), []);
+        assert!(keys(b"\x1b[?62;1c\x1b[200~").is_empty());
+        assert!(keys(b"\x1b[").is_empty());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! `wattlock top`: what running programs and mounts do now. Two looks at their counters, an interval apart, and what was
-//! done between them; again and again on a terminal, or once.
+//! `wattlock top`: what running programs and mounts do now. Two looks at their counters, an interval apart, and what
+//! was done between them; again and again on a terminal, or once.
 //!
 //! A thread looks, since a mount may keep it waiting; keys and signals are heeded meanwhile. The screen is written to
 //! only where it changes.
@@ -98,8 +98,12 @@ const INTERRUPTED: Code = Code(130);
 
 /// A signal, or a terminal that is gone, is an interrupt.
 fn ended(error: anyhow::Error) -> anyhow::Error {
+    let gone = |io: &io::Error| {
+        let code = io.raw_os_error();
+        io.kind() == io::ErrorKind::Interrupted || code == Some(libc::EIO) || code == Some(libc::ENXIO)
+    };
     match error.downcast_ref::<io::Error>() {
-        Some(io) if io.kind() == io::ErrorKind::Interrupted => INTERRUPTED.into(),
+        Some(io) if gone(io) => INTERRUPTED.into(),
         _ => error,
     }
 }
@@ -255,8 +259,8 @@ impl Looks {
     }
 }
 
-/// What the terminal shows: only what differs is written. Not `ratatui::Terminal`, which moves and hides the cursor at each
-/// drawing, and writes to standard error when it is dropped on a terminal that is gone.
+/// What the terminal shows: only what differs is written. Not `ratatui::Terminal`, which moves and hides the cursor
+/// at each drawing, and writes to standard error when it is dropped on a terminal that is gone.
 struct Screen<B: Backend> {
     backend: B,
     shown: Buffer,

@@ -1,11 +1,12 @@
-//! The one place where text of other programs becomes text that a terminal may be sent: what is left stands in as many
-//! columns as it says, and tells the terminal nothing.
+//! The one place where text of other programs becomes text that a terminal may be sent: what is left stands in as
+//! many columns as it says, and tells the terminal nothing.
 
 use unicode_width::UnicodeWidthChar;
 
-/// Characters that are shown as nothing, change the direction of their neighbours, or join them: a terminal and we might
-/// count their columns differently (Unicode: default ignorable code points, bidirectional controls, separators of lines).
-const UNSEEN: [(u32, u32); 16] = [
+/// Characters that are shown as nothing, change the direction of their neighbours, or join them: a terminal and we
+/// might count their columns differently (Unicode: default ignorable code points, bidirectional controls, separators
+/// of lines).
+const UNSEEN: [(u32, u32); 17] = [
     (0x00ad, 0x00ad),
     (0x034f, 0x034f),
     (0x061c, 0x061c),
@@ -17,7 +18,8 @@ const UNSEEN: [(u32, u32); 16] = [
     (0x2060, 0x206f),
     (0x3164, 0x3164),
     (0xfe00, 0xfe0f),
-    (0xfeff, 0xffa0),
+    (0xfeff, 0xfeff),
+    (0xffa0, 0xffa0),
     (0xfff0, 0xfffb),
     // Flags are two of these, and colours of skin join the character before them.
     (0x1f1e6, 0x1f1ff),

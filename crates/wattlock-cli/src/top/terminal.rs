@@ -1,6 +1,7 @@
 //! The terminal that `top` draws on, which is as it was again whatever ends the program, but SIGKILL.
 //!
-//! - It is opened anew, so that reads and writes that do not wait are ours alone: a terminal that takes nothing more (its
+//! - It is opened anew, so that reads and writes that do not wait are ours alone: a terminal that takes nothing more
+//!   (its
 //!   window hangs) keeps no signal from ending the program.
 //! - A terminal that has gone away is an end: a read of no bytes, an error, or a hang-up.
 //! - The program stops itself at SIGTSTP after it has put the terminal back, and begins again at SIGCONT.
@@ -81,8 +82,8 @@ impl Terminal {
         Ok((terminal, wakes))
     }
 
-    /// Has it send each key, and show the other screen. What it was before is kept once: after a stop from outside it is
-    /// still as we set it, or as the shell did.
+    /// Has it send each key, and show the other screen. What it was before is kept once: after a stop from outside it
+    /// is still as we set it, or as the shell did.
     fn begin(&self) -> io::Result<()> {
         let mut raw = {
             let mut kept = lock(&BEFORE);
@@ -189,8 +190,8 @@ impl Drop for Terminal {
     }
 }
 
-/// The terminal by a descriptor that nobody shares. In a container the name may lead nowhere; the controlling terminal's
-/// name always leads to it.
+/// The terminal by a descriptor that nobody shares. In a container the name may lead nowhere; the controlling
+/// terminal's name always leads to it.
 fn open() -> io::Result<File> {
     let name = ttyname(io::stdout().as_fd(), Vec::new())?;
     let name = PathBuf::from(std::ffi::OsStr::from_bytes(name.as_bytes()));

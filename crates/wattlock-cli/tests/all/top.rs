@@ -30,8 +30,8 @@ impl Policy for Lanes {
     }
 }
 
-/// No test by itself: the program that is looked at, which works in lanes until its standard input ends. It counts where
-/// its environment says.
+/// No test by itself: the program that is looked at, which works in lanes until its standard input ends. It counts
+/// where its environment says.
 #[test]
 #[ignore = "a program for another test"]
 fn works_in_lanes() {
