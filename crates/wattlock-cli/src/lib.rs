@@ -25,6 +25,7 @@ mod serve;
 mod status;
 mod stream;
 mod sum;
+mod top;
 mod workshop;
 mod wrong;
 
@@ -73,6 +74,7 @@ enum Command {
     Clocks(clocks::Command),
     Doctor(doctor::Command),
     Status(status::Command),
+    Top(top::Command),
     Stream(stream::Command),
     Openssl(openssl::Command),
     /// List what each exit code means
@@ -99,9 +101,13 @@ impl Program for Arguments {
         ages_option()
     }
 
-    /// `energy` hands signals on to the command it measures.
+    /// `energy` hands signals on to the command it measures, and `top` puts the terminal back.
     fn hands_signals_on(&self) -> bool {
-        matches!(self.command, Command::Energy(_))
+        match &self.command {
+            Command::Energy(_) => true,
+            Command::Top(command) => command.heeds_signals(),
+            _ => false,
+        }
     }
 
     fn cleans_up(&self) -> bool {
@@ -174,6 +180,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Clocks(command) => clocks::run(command),
         Command::Doctor(command) => doctor::run(command, choice),
         Command::Status(command) => status::run(command),
+        Command::Top(command) => top::run(command),
         Command::Stream(command) => stream::run(command, choice),
         Command::Openssl(command) => openssl::run(command, choice),
         Command::ExitCodes => {

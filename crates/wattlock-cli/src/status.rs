@@ -1,13 +1,14 @@
 //! `wattlock status`: what every process with a runtime has done where, read from shared memory.
 
 use std::io::IsTerminal;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::Args;
-use wattlock::telemetry::{Cell, Snapshot, read_all, verdict};
+use wattlock::telemetry::{Cell, Snapshot, read_all};
 
 use wattlock_shell::text;
+use wattlock_watch::{Look, verdict, worth};
 
 /// Show what running programs did, on which engine, and why requests fell back to the CPU
 #[derive(Debug, Args)]
@@ -22,17 +23,18 @@ pub struct Command {
 
 /// Runs the command.
 pub fn run(command: &Command) -> Result<()> {
-    let mut before: Option<(Vec<Snapshot>, Instant)> = None;
+    let (begun, mut before) = (Instant::now(), None);
     loop {
-        let (found, now) = (read_all(), Instant::now());
+        let (found, at) = (read_all(), begun.elapsed());
         if command.json {
             say!("{}", serde_json::to_string_pretty(&found)?);
         } else {
-            let since = before.as_ref().map(|(before, then)| (&before[..], now.duration_since(*then)));
-            print_people(&found, since)?;
+            let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            let look = Look::new(at, epoch, found.clone());
+            print_people(&found, &look, before.as_ref())?;
+            before = Some(look);
         }
         let Some(seconds) = command.watch else { return Ok(()) };
-        before = Some((found, now));
         std::thread::sleep(Duration::from_secs_f64(seconds));
     }
 }
@@ -41,15 +43,15 @@ pub fn run(command: &Command) -> Result<()> {
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// A line a program, and then each process. What is printed again replaces what is on a terminal.
-fn print_people(found: &[Snapshot], since: Option<(&[Snapshot], Duration)>) -> Result<()> {
-    if since.is_some() && std::io::stdout().is_terminal() {
+fn print_people(found: &[Snapshot], now: &Look, before: Option<&Look>) -> Result<()> {
+    if before.is_some() && std::io::stdout().is_terminal() {
         put!("{CLEAR}");
     }
     if found.is_empty() {
         say!("No running program uses Wattlock (or none whose counters you may read).");
         return Ok(());
     }
-    for line in verdict::lines(found, since) {
+    for line in verdict::lines(now, before) {
         say!("{line}");
     }
     for snapshot in found {
@@ -63,10 +65,7 @@ fn joules(snapshot: &Snapshot, cell: &Cell) -> String {
     if cell.energy_nj == 0 || cell.timed == 0 {
         return "-".to_owned();
     }
-    let at = snapshot.header.engines.iter().position(|engine| *engine == cell.engine);
-    let worth = at.and_then(|at| snapshot.header.energy.get(at)).filter(|worth| !worth.is_empty());
-    // An older process does not say: then it is nothing better than a model's.
-    let worth = worth.map_or("modelled: by an older version, error band unknown", String::as_str);
+    let worth = worth(&snapshot.header, &cell.engine);
     let each = cell.energy_nj as f64 / cell.timed as f64;
     let shown = match each {
         nj if nj >= 1e6 => format!("{:.2} mJ", nj / 1e6),

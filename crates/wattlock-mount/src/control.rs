@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use wattlock_fs::volume::{hex, unhex};
 use zeroize::Zeroizing;
 
@@ -105,7 +106,7 @@ pub fn ask_until(
     patience: Duration,
     stop: &dyn Fn() -> bool,
 ) -> io::Result<Answer> {
-    let mut stream = UnixStream::connect(path(mountpoint)?)?;
+    let mut stream = connect(&path(mountpoint)?)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(request.as_bytes())?;
@@ -124,6 +125,17 @@ pub fn ask_until(
         return Ok(Err(refusal.to_owned()));
     }
     lines.collect::<io::Result<Vec<String>>>().map(Ok)
+}
+
+/// Connects at once or not at all: at a mount that hangs, connections queue up until there is no room for another one,
+/// which would wait for ever.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// The socket's name, and device and inode number: the name goes with it, unless it is another mount's by then.
@@ -331,6 +343,21 @@ mod tests {
         let peer = UnixStream::connect(&path).unwrap();
         assert!(is_own(&listener.accept().unwrap().0));
         drop(peer);
+    }
+
+    #[test]
+    fn a_mount_that_hangs_keeps_nobody_waiting_for_a_connection() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _hangs = bind(&path).unwrap();
+        let mut kept = Vec::new();
+        let refused = loop {
+            match connect(&path) {
+                Ok(stream) => kept.push(stream),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock, "after {}", kept.len());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the door was asked for, by operation, and by size for reads and writes.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
@@ -132,6 +133,73 @@ impl Counters {
     }
 }
 
+/// A mount's counters, read from the lines of its answer: what [`Counters::lines`] writes, and the line of the process.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// The process that serves the mount.
+    pub pid: Option<u32>,
+    /// Requests by operation: those that occurred.
+    pub operations: BTreeMap<String, u64>,
+    /// Requests answered with an expected refusal.
+    pub refused: u64,
+    /// Requests that failed.
+    pub failed: u64,
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes written.
+    pub written: u64,
+}
+
+impl Counts {
+    /// The counts in an answer; lines that it does not know are passed over.
+    pub fn told(lines: &[String]) -> Counts {
+        let mut counts = Counts::default();
+        for line in lines {
+            let mut words = line.split_whitespace();
+            let what = words.next();
+            if what == Some("requests") {
+                let words: Vec<&str> = words.collect();
+                let pairs = words.as_chunks::<2>().0.iter();
+                let pair = |[name, count]: &[&str; 2]| Some(((*name).to_owned(), count.parse().ok()?));
+                counts.operations = pairs.filter_map(pair).collect();
+                continue;
+            }
+            let Some(number) = words.next().and_then(|word| word.trim_end_matches(',').parse().ok()) else {
+                continue;
+            };
+            match what {
+                Some("process") => counts.pid = u32::try_from(number).ok(),
+                Some("refused") => counts.refused = number,
+                Some("failed") => counts.failed = number,
+                Some("read") => counts.read = number,
+                Some("written") => counts.written = number,
+                _ => {}
+            }
+        }
+        counts
+    }
+
+    /// What was counted since an earlier answer of the same mount; `None` if it is another's.
+    pub fn since(&self, then: &Counts) -> Option<Counts> {
+        if self.pid != then.pid {
+            return None;
+        }
+        let mut operations = self.operations.clone();
+        for (name, had) in &then.operations {
+            let count = operations.get_mut(name)?;
+            *count = count.checked_sub(*had)?;
+        }
+        Some(Counts {
+            pid: self.pid,
+            operations,
+            refused: self.refused.checked_sub(then.refused)?,
+            failed: self.failed.checked_sub(then.failed)?,
+            read: self.read.checked_sub(then.read)?,
+            written: self.written.checked_sub(then.written)?,
+        })
+    }
+}
+
 /// Counts by the power of two that sizes are not above, for people: `4 KiB: 3, 1 MiB: 12`.
 pub(crate) fn by_size(counts: impl Iterator<Item = (usize, u64)>) -> String {
     let shown = |(class, count): (usize, u64)| {
@@ -158,6 +226,32 @@ mod tests {
         assert_eq!(lines[0], "requests write 2");
         assert_eq!(lines[3], "read 0 bytes");
         assert!(lines[4].ends_with("requests up to 4 KiB: 1, 8 KiB: 1, 2 MiB: 1"), "{}", lines[4]);
+    }
+
+    #[test]
+    fn an_answer_is_read_as_it_was_written() {
+        let counters = Counters::default();
+        counters.op(Op::Write);
+        counters.op(Op::Write);
+        counters.op(Op::List);
+        counters.bytes(true, 4096);
+        counters.bytes(false, 5);
+        counters.error(Errno::NOENT.raw_os_error());
+        counters.error(Errno::IO.raw_os_error());
+        let mut lines = counters.lines();
+        lines.insert(0, "process 12, for 3 s".to_owned());
+        lines.push("  instruction in flight 0".to_owned());
+        let told = Counts::told(&lines);
+        let operations = [("write".to_owned(), 2), ("list".to_owned(), 1)].into();
+        let (pid, refused, failed, read, written) = (Some(12), 1, 1, 5, 4096);
+        assert_eq!(told, Counts { pid, operations, refused, failed, read, written });
+        counters.op(Op::Read);
+        let mut later = counters.lines();
+        later.insert(0, lines[0].clone());
+        let later = Counts::told(&later);
+        assert_eq!(later.since(&told).unwrap().operations["read"], 1);
+        assert_eq!(told.since(&later), None, "a count that falls is another mount's");
+        assert_eq!(Counts::told(&["read x bytes".into(), "requests read".into()]), Counts::default());
     }
 
     #[test]

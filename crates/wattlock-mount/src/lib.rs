@@ -26,7 +26,7 @@ mod table;
 mod unsynced;
 
 pub use backing::{Backing, Next, OTHER_VOLUME, Result, Rotation, Which};
-pub use counters::{Counters, Op};
+pub use counters::{Counters, Counts, Op};
 pub use door::{Behaviour, Descriptors, Door};
 pub use mount::{Error, Options, check, is_busy, is_option, mount, unmount, unmount_patiently};
 pub use sealed::{Engines, Note, Sealed, SealedContent};

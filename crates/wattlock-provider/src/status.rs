@@ -5,12 +5,13 @@ use std::borrow::Cow;
 use std::ffi::c_int;
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wattlock::meter::{Quality, Record};
 use wattlock::telemetry::page::document;
 use wattlock::telemetry::text::{Metrics, Sort, html};
-use wattlock::telemetry::{self, Cell, EngineCounts, Snapshot, verdict};
+use wattlock::telemetry::{self, Cell, EngineCounts, Snapshot};
+use wattlock_watch::{Look, verdict};
 
 use crate::provider::Provider;
 
@@ -50,16 +51,18 @@ pub struct Looks(Mutex<Option<Seen>>);
 struct Seen {
     /// A child after a fork begins anew: the looks were its parent's.
     forks: u32,
-    before: Option<(u64, Vec<Snapshot>)>,
-    last: Option<(u64, Vec<Snapshot>)>,
+    before: Option<(u64, Look)>,
+    last: Option<(u64, Look)>,
 }
 
 impl Looks {
     /// The verdict as HTML, in the words of `wattlock status`: of what was done since the look before, and since the
     /// processes began.
     fn verdict(&self, all: Vec<Snapshot>, now: u64) -> String {
-        let lines = |of: &[Snapshot], before| html(&verdict::lines(of, before).join("; "));
-        let since = format!("Since the processes began: {}.", lines(&all, None));
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let look = Look::new(Duration::from_nanos(now), epoch, all);
+        let lines = |before| html(&verdict::lines(&look, before).join("; "));
+        let since = format!("Since the processes began: {}.", lines(None));
         // Not waited for: a thread that a fork did not bring along may have held it.
         let mut place = match self.0.try_lock() {
             Ok(place) => place,
@@ -72,11 +75,11 @@ impl Looks {
         let known = place.take().filter(|seen| seen.forks == forks && is_past(seen));
         let seen = place.insert(known.unwrap_or(Seen { forks, ..Seen::default() }));
         if seen.last.as_ref().is_none_or(|(at, _)| now.saturating_sub(*at) >= LEAST_NS) {
-            seen.before = seen.last.replace((now, all.clone()));
+            seen.before = seen.last.replace((now, look.clone()));
         }
         let Some((at, before)) = &seen.before else { return format!("<p class=\"verdict\">{since}</p>") };
-        let time = Duration::from_nanos(now.saturating_sub(*at).max(1));
-        let lately = lines(&all, Some((before, time)));
+        let time = Duration::from_nanos(now.saturating_sub(*at));
+        let lately = lines(Some(before));
         format!(
             "<p class=\"verdict\">In the last {:.0} s: {lately}.</p><p>{since}</p>",
             time.as_secs_f64().max(1.0)

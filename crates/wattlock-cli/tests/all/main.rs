@@ -31,4 +31,5 @@ mod standin;
 mod stream;
 mod sum;
 mod synchroniser;
+mod top;
 mod typed;

@@ -17,7 +17,6 @@ mod file;
 pub mod page;
 mod read;
 pub mod text;
-pub mod verdict;
 
 use std::sync::atomic::{
     AtomicU64,

@@ -83,6 +83,19 @@ pub fn rate(bytes_per_second: f64) -> String {
     }
 }
 
+/// Thousands by commas.
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +117,10 @@ mod tests {
     #[test]
     fn a_page_shows_text_as_it_is() {
         assert_eq!(html("<a href=\"?x&y\">"), "&lt;a href=&quot;?x&amp;y&quot;&gt;");
+    }
+
+    #[test]
+    fn thousands_are_told_apart() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
     }
 }

@@ -12,8 +12,8 @@ use clap::Args;
 use serde_json::Value as Json;
 use wattlock::Profile;
 use wattlock::telemetry::page::document;
+use wattlock::telemetry::text::grouped;
 use wattlock::telemetry::text::html;
-use wattlock::telemetry::verdict::grouped;
 use wattlock_core::Kind;
 use wattlock_door::{Document, one_line};
 

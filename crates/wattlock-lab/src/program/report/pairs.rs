@@ -2,8 +2,8 @@
 //! the interval as a whisker, and batches.
 
 use serde_json::Value as Json;
+use wattlock::telemetry::text::grouped;
 use wattlock::telemetry::text::html;
-use wattlock::telemetry::verdict::grouped;
 use wattlock_core::Kind;
 
 use super::gain::Gain;

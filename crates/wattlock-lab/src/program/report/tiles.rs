@@ -2,8 +2,8 @@
 //! tile.
 
 use serde_json::Value as Json;
+use wattlock::telemetry::text::grouped;
 use wattlock::telemetry::text::html;
-use wattlock::telemetry::verdict::grouped;
 use wattlock_shell::text;
 
 use super::gain::Gain;

@@ -1,0 +1,136 @@
+//! What was found at one moment, by process, and what one of them did since an earlier moment.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use wattlock::telemetry::{Cell, Header, Snapshot};
+
+/// An engine and a kind, or an engine and a reason.
+pub(crate) type Pair = (String, String);
+
+/// All programs' counters at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Look {
+    /// Since any fixed moment.
+    at: Duration,
+    /// Seconds since 1970.
+    epoch: u64,
+    pub(crate) processes: BTreeMap<Id, Process>,
+}
+
+/// Tells a process from a later one of the same number, and its counters from those that it began anew.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Id {
+    pub(crate) program: String,
+    pub(crate) pid: u32,
+    born: u64,
+    started: u64,
+}
+
+/// One process's counters.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Process {
+    pub(crate) cells: BTreeMap<Pair, Cell>,
+    pub(crate) fallbacks: BTreeMap<Pair, u64>,
+    /// What each engine's joules are worth.
+    pub(crate) worth: BTreeMap<String, String>,
+    pub(crate) in_flight: u64,
+}
+
+impl Look {
+    /// What was found `at` a moment (since any fixed one), `epoch` seconds after 1970.
+    pub fn new(at: Duration, epoch: u64, found: Vec<Snapshot>) -> Look {
+        let mut processes: BTreeMap<Id, Process> = BTreeMap::new();
+        for snapshot in found {
+            let header = &snapshot.header;
+            let (program, pid) = (header.program.clone(), header.pid);
+            let id = Id { program, pid, born: header.born, started: header.started };
+            // A process may have several runtimes, each with counters of its own.
+            processes.entry(id).or_default().add(snapshot);
+        }
+        Look { at, epoch, processes }
+    }
+
+    /// Seconds between two looks; more than none, so that a rate is a number.
+    pub fn seconds_since(&self, before: &Look) -> f64 {
+        self.at.saturating_sub(before.at).as_secs_f64().max(1e-3)
+    }
+
+    /// What a process did after `before`. `None`: nothing is known of that time.
+    pub(crate) fn done(&self, id: &Id, before: &Look) -> Option<Process> {
+        let now = self.processes.get(id)?;
+        match before.processes.get(id) {
+            Some(then) => now.less(then),
+            // A new one has done all of it since. One that was there, and could not be read, has not.
+            None => (id.started.saturating_add(1) >= before.epoch).then(|| now.clone()),
+        }
+    }
+}
+
+impl Process {
+    fn add(&mut self, snapshot: Snapshot) {
+        for engine in &snapshot.engines {
+            self.in_flight = self.in_flight.saturating_add(engine.in_flight);
+            let worth = worth(&snapshot.header, &engine.engine);
+            self.worth.entry(engine.engine.clone()).or_insert_with(|| worth.to_owned());
+        }
+        for cell in snapshot.cells {
+            let sum = self.cells.entry((cell.engine.clone(), cell.kind.clone()));
+            add(sum.or_insert_with(|| empty(&cell)), &cell);
+        }
+        for engine in snapshot.engines {
+            for (reason, count) in engine.fallbacks {
+                let sum = self.fallbacks.entry((engine.engine.clone(), reason)).or_default();
+                *sum = sum.saturating_add(count);
+            }
+        }
+    }
+
+    /// `None` if a counter fell: these are other counters.
+    fn less(&self, then: &Process) -> Option<Process> {
+        let mut left = self.clone();
+        for (pair, had) in &then.cells {
+            let cell = left.cells.get_mut(pair)?;
+            for (count, had) in counts(cell).into_iter().zip(values(had)) {
+                *count = count.checked_sub(had)?;
+            }
+        }
+        for (pair, had) in &then.fallbacks {
+            let count = left.fallbacks.get_mut(pair)?;
+            *count = count.checked_sub(*had)?;
+        }
+        Some(left)
+    }
+}
+
+/// What an engine's joules are worth, as the header says; an older process does not say.
+pub fn worth<'a>(header: &'a Header, engine: &str) -> &'a str {
+    let at = header.engines.iter().position(|known| known == engine);
+    let worth = at.and_then(|at| header.energy.get(at)).filter(|worth| !worth.is_empty());
+    // Then it is nothing better than a model's.
+    worth.map_or("modelled: by an older version, error band unknown", String::as_str)
+}
+
+/// A cell of the same name, in which nothing was counted.
+pub(crate) fn empty(cell: &Cell) -> Cell {
+    Cell { engine: cell.engine.clone(), kind: cell.kind.clone(), ..Cell::default() }
+}
+
+/// Adds another cell's counts.
+pub(crate) fn add(sum: &mut Cell, more: &Cell) {
+    for (sum, more) in counts(sum).into_iter().zip(values(more)) {
+        *sum = sum.saturating_add(more);
+    }
+}
+
+fn counts(cell: &mut Cell) -> [&mut u64; 10] {
+    let Cell { engine: _, kind: _, requests, bytes, errors, refused, timed, timed_ns, .. } = cell;
+    let Cell { held_ns, batch_sum, energy_nj, submit_ns, .. } = cell;
+    [requests, bytes, errors, refused, timed, timed_ns, held_ns, batch_sum, energy_nj, submit_ns]
+}
+
+fn values(cell: &Cell) -> [u64; 10] {
+    let Cell { requests, bytes, errors, refused, timed, timed_ns, .. } = *cell;
+    let Cell { held_ns, batch_sum, energy_nj, submit_ns, .. } = *cell;
+    [requests, bytes, errors, refused, timed, timed_ns, held_ns, batch_sum, energy_nj, submit_ns]
+}

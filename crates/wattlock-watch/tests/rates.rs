@@ -1,0 +1,265 @@
+//! What is said of two looks, whatever the counters were.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use wattlock::Runtime;
+use wattlock::telemetry::{Cell, EngineCounts, Snapshot};
+use wattlock_core::{EngineClass, Kind, KindSet};
+use wattlock_policy::{Costs as Table, EngineId, Machine, Widths, inline_engine};
+use wattlock_watch::{By, Costs, Look, Program, Rates, since, worth};
+
+static EMPTY: LazyLock<Snapshot> = LazyLock::new(|| {
+    let mut snapshot = Runtime::builder().telemetry(false).build().unwrap().snapshot();
+    snapshot.engines.clear();
+    snapshot.header.started = 0;
+    snapshot
+});
+
+const SIGN: &str = "ecdsa-p256-sign";
+const SEAL: &str = "aes-256-gcm-seal";
+
+fn process(program: &str, pid: u32, cells: Vec<Cell>) -> Snapshot {
+    let mut snapshot = EMPTY.clone();
+    (snapshot.header.program, snapshot.header.pid, snapshot.header.born) = (program.into(), pid, 1);
+    snapshot.cells = cells;
+    snapshot
+}
+
+fn cell(engine: &str, kind: &str, requests: u64) -> Cell {
+    Cell { engine: engine.into(), kind: kind.into(), requests, ..Cell::default() }
+}
+
+/// Batches of this size in lanes, each pass of so many nanoseconds.
+fn signed(requests: u64, batch: u64, pass_ns: u64) -> Cell {
+    let (timed, timed_ns, batch_sum) = (requests, requests * pass_ns, requests * batch);
+    Cell { bytes: 32 * requests, timed, timed_ns, batch_sum, ..cell("lanes", SIGN, requests) }
+}
+
+fn look(seconds: u64, found: &[Snapshot]) -> Look {
+    Look::new(Duration::from_secs(seconds), 1000 + seconds, found.to_vec())
+}
+
+fn between(before: &[Snapshot], now: &[Snapshot]) -> Vec<Program> {
+    since(&look(2, now), Some(&look(0, before)), By::Program)
+}
+
+/// A machine on which one signature takes 12 us alone, and eight in lanes take a pass.
+fn costs() -> Costs {
+    let kinds = KindSet::of(&[Kind::EcdsaP256Sign, Kind::Aes256GcmSeal]);
+    let mut lanes = inline_engine(EngineId(2), EngineClass::Lanes, KindSet::of(&[Kind::EcdsaP256Sign]));
+    lanes.widths = Widths::all(8);
+    let engines = vec![
+        inline_engine(EngineId(0), EngineClass::Instruction, kinds),
+        inline_engine(EngineId(1), EngineClass::Software, kinds),
+        lanes,
+    ];
+    let mut costs = Table::new();
+    costs.set(EngineId(0), Kind::EcdsaP256Sign, vec![(32, 12_000.0, None)]);
+    costs.set(EngineId(1), Kind::EcdsaP256Sign, vec![(32, 60_000.0, None)]);
+    costs.set(EngineId(2), Kind::EcdsaP256Sign, vec![(32, 25_000.0, None)]);
+    costs.set(EngineId(0), Kind::Aes256GcmSeal, vec![(64, 50.0, None), (1024, 100.0, None)]);
+    let names = ["instruction", "software", "lanes"].map(str::to_owned).to_vec();
+    Costs::new(Machine { engines, costs, ..Machine::default() }, names)
+}
+
+fn rates(before: &[Snapshot], now: &[Snapshot]) -> Rates {
+    Rates::of(&between(before, now)[0], 2.0, &costs())
+}
+
+#[test]
+fn processes_of_a_program_are_one_and_so_are_the_runtimes_of_a_process() {
+    let at = |each: u64| {
+        [
+            process("nginx", 1, vec![signed(each, 8, 25_000)]),
+            process("nginx", 2, vec![signed(2 * each, 4, 25_000), cell("instruction", SIGN, each)]),
+            process("nginx", 2, vec![cell("instruction", SEAL, 7)]),
+        ]
+    };
+    let found = between(&at(100), &at(200));
+    let [program] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(program.pids.iter().copied().collect::<Vec<_>>(), [1, 2]);
+    let rates = Rates::of(program, 2.0, &costs());
+    assert_eq!(rates.operations_per_s, 200.0);
+    assert_eq!(rates.lanes_share, Some(0.75));
+    let batch = rates.mean_batch.unwrap();
+    assert!((batch - (100.0 * 8.0 + 200.0 * 4.0) / 300.0).abs() < 1e-9, "{batch}");
+    assert!(rates.work.iter().all(|work| work.kind != SEAL), "nothing was sealed meanwhile");
+    let apart = since(&look(2, &at(200)), Some(&look(0, &at(100))), By::Process);
+    assert_eq!(apart.iter().map(|one| one.pids.len()).collect::<Vec<_>>(), [1, 1]);
+}
+
+#[test]
+fn counters_that_fell_are_others_and_tell_nothing() {
+    let then = process("a", 1, vec![signed(1000, 8, 25_000), cell("instruction", SEAL, 5)]);
+    let mut fewer = then.clone();
+    fewer.cells[0].timed_ns -= 1;
+    fewer.cells[1].requests += 100;
+    let mut gone = then.clone();
+    gone.cells.remove(1);
+    for now in [fewer, gone] {
+        let seen = rates(std::slice::from_ref(&then), &[now]);
+        assert_eq!((seen.operations_per_s, seen.work.len()), (0.0, 0));
+    }
+}
+
+#[test]
+fn a_new_process_began_at_nothing_and_one_that_could_not_be_read_is_not_new() {
+    let mut new = process("a", 1, vec![cell("instruction", SEAL, 20)]);
+    let old = process("a", 1, vec![cell("instruction", SEAL, 500)]);
+    new.header.born += 1;
+    new.header.started = 1001;
+    assert_eq!(rates(std::slice::from_ref(&old), std::slice::from_ref(&new)).operations_per_s, 10.0);
+    new.header.started = 900;
+    assert_eq!(rates(&[old], &[new]).operations_per_s, 0.0);
+}
+
+#[test]
+fn saved_time_is_the_plain_ways_less_what_was_spent() {
+    let nothing = [process("a", 1, vec![])];
+    let saved = |cells: Vec<Cell>| rates(&nothing, &[process("a", 1, cells)]).saved_cpu_s_per_s;
+    let each = |ns: f64| Some(1000.0 * ns / 1e9 / 2.0);
+    let is = |saved: Option<f64>, wanted: Option<f64>| match (saved, wanted) {
+        (Some(saved), Some(wanted)) => assert!((saved - wanted).abs() < 1e-12, "{saved} {wanted}"),
+        (saved, wanted) => assert_eq!(saved, wanted),
+    };
+    // Full passes: an eighth of 25 us instead of 12 us.
+    is(saved(vec![signed(1000, 8, 25_000)]), each(12_000.0 - 25_000.0 / 8.0));
+    // A mean of 4.5 may be as many single ones as full passes.
+    is(saved(vec![signed(1000, 1, 25_000)]), each(12_000.0 - 25_000.0));
+    let half = Cell { batch_sum: 4500, ..signed(1000, 1, 25_000) };
+    is(saved(vec![half]), each(12_000.0 - 25_000.0 * 4.5 / 8.0));
+    // The plain way itself, and a dearer one.
+    let alone = |engine| Cell { bytes: 32_000, timed: 10, timed_ns: 600_000, ..cell(engine, SIGN, 1000) };
+    is(saved(vec![alone("instruction")]), Some(0.0));
+    is(saved(vec![alone("software")]), each(12_000.0 - 60_000.0));
+}
+
+#[test]
+fn saved_time_is_absent_if_any_part_of_it_is_not_known() {
+    let nothing = [process("a", 1, vec![])];
+    let saved = |cells: Vec<Cell>| rates(&nothing, &[process("a", 1, cells)]).saved_cpu_s_per_s;
+    let known = signed(10, 8, 25_000);
+    assert!(saved(vec![known.clone()]).is_some());
+    for unknown in [
+        cell("cuda", SIGN, 1),
+        cell("instruction", "sha-256", 1),
+        cell("instruction", "no-such-kind", 1),
+        cell("lanes", SIGN, 1),
+    ] {
+        let cells = match unknown.engine == "lanes" {
+            true => vec![unknown.clone()],
+            false => vec![known.clone(), unknown.clone()],
+        };
+        assert_eq!(saved(cells), None, "{unknown:?}");
+    }
+    assert_eq!(saved(vec![]), None, "nothing was done");
+}
+
+#[test]
+fn joules_keep_the_word_that_promises_least() {
+    let mut now = process("a", 1, vec![]);
+    now.header.engines = vec!["instruction".into(), "cuda".into()];
+    now.header.energy = vec!["measured: by a counter".into(), "derived: less idle".into()];
+    now.engines = ["instruction", "cuda"]
+        .map(|engine| EngineCounts { engine: engine.into(), ..EngineCounts::default() })
+        .to_vec();
+    let joules = |engine, requests| Cell { timed: 10, energy_nj: 5_000, ..cell(engine, SEAL, requests) };
+    now.cells = vec![joules("instruction", 1000), joules("cuda", 1000)];
+    let power = |now: &Snapshot| Rates::of(&between(&[], &[now.clone()])[0], 2.0, &costs()).power;
+    now.header.started = 5000;
+    let seen = power(&now).unwrap();
+    assert!((seen.watts - 2.0 * 1000.0 * 500.0 / 1e9 / 2.0).abs() < 1e-12, "{seen:?}");
+    assert_eq!(seen.worth, "derived: less idle");
+    now.header.energy[1] = "modelled: its own".into();
+    assert_eq!(power(&now), None, "modelled joules are not added to others");
+    let counted = now.cells.remove(0);
+    assert_eq!(power(&now).unwrap().worth, "modelled: its own");
+    now.cells.insert(0, Cell { energy_nj: 0, ..counted });
+    assert_eq!(power(&now), None, "a part without joules is no part with none");
+    now.header.energy.clear();
+    assert!(worth(&now.header, "cuda").starts_with("modelled: by an older version"));
+}
+
+fn any_cell() -> impl Strategy<Value = Cell> {
+    let counts = prop::array::uniform10(prop_oneof![0..1000_u64, any::<u64>()]);
+    (0..4_usize, 0..4_usize, counts).prop_map(|(engine, kind, counts)| {
+        let [requests, bytes, errors, refused, timed, timed_ns, held_ns, batch_sum, energy_nj, submit_ns] =
+            counts;
+        Cell {
+            engine: ["instruction", "software", "lanes", "cuda"][engine].into(),
+            kind: [SIGN, SEAL, "sha-256", "nonsense"][kind].into(),
+            requests,
+            bytes,
+            errors,
+            refused,
+            timed,
+            timed_ns,
+            held_ns,
+            batch_sum,
+            energy_nj,
+            submit_ns,
+        }
+    })
+}
+
+fn any_process() -> impl Strategy<Value = Snapshot> {
+    let started = prop_oneof![0..2000_u64, any::<u64>()];
+    let fell = prop_oneof![0..9_u64, any::<u64>()];
+    let parts = (1..4_u32, started, prop::collection::vec(any_cell(), 0..4), fell);
+    parts.prop_map(|(pid, started, cells, fell)| {
+        let mut one = process(["a", "b"][pid as usize % 2], pid, cells);
+        one.header.started = started;
+        let fallbacks = vec![("silent".into(), fell)];
+        let engine = "cuda".into();
+        one.engines = vec![EngineCounts { engine, in_flight: fell, fallbacks, ..EngineCounts::default() }];
+        one
+    })
+}
+
+fn check(seen: &Rates) -> Result<(), TestCaseError> {
+    let figures = [seen.operations_per_s, seen.bytes_per_s, seen.failed_per_s, seen.refused_per_s];
+    let fallbacks = seen.fallbacks_per_s.values().copied();
+    for figure in figures.into_iter().chain(fallbacks) {
+        prop_assert!(figure >= 0.0 && figure.is_finite(), "{seen:?}");
+    }
+    prop_assert!(seen.lanes_share.is_none_or(|share| (0.0..=1.0).contains(&share)), "{seen:?}");
+    prop_assert!(seen.mean_batch.is_none_or(|batch| batch >= 0.0 && batch.is_finite()), "{seen:?}");
+    prop_assert!(seen.saved_cpu_s_per_s.is_none_or(f64::is_finite), "{seen:?}");
+    prop_assert!(
+        seen.power.as_ref().is_none_or(|power| power.watts >= 0.0 && !power.worth.is_empty()),
+        "{seen:?}"
+    );
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn no_rate_is_negative_whatever_the_counters_were(
+        before in prop::collection::vec(any_process(), 0..4),
+        now in prop::collection::vec(any_process(), 0..4),
+    ) {
+        for program in between(&before, &now) {
+            check(&Rates::of(&program, 2.0, &costs()))?;
+        }
+        for program in since(&look(2, &now), None, By::Process) {
+            check(&Rates::of(&program, 1.0, &costs()))?;
+        }
+    }
+
+    #[test]
+    fn a_process_that_only_counts_on_has_done_the_difference(
+        cells in prop::collection::vec(any_cell(), 0..4), more in 0..1_000_000_u64,
+    ) {
+        let mut cells: Vec<Cell> = cells.into_iter().map(|one| Cell { requests: one.requests >> 8, ..one }).collect();
+        cells.sort_by_key(|one| (one.engine.clone(), one.kind.clone()));
+        cells.dedup_by_key(|one| (one.engine.clone(), one.kind.clone()));
+        let before = process("a", 1, cells);
+        let mut now = before.clone();
+        now.cells.iter_mut().for_each(|one| one.requests += more);
+        let done: u64 = between(&[before], &[now.clone()])[0].done.iter().map(|done| done.cell.requests).sum();
+        prop_assert_eq!(done, more * now.cells.len() as u64);
+    }
+}
