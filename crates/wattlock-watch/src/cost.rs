@@ -7,7 +7,8 @@
 //! *Spent*: the mean of the requests whose time was taken (**measured**: a clock's time, in which another program may
 //! have run). For an engine that does several in one pass each request has the time of its pass, so its share is an
 //! **estimate**: the dearest that the mean batch allows, which is passes that were either full or had one request.
-//! What was saved is then no less than that, if passes of any size take the same time.
+//! What was saved is then no less than that, if passes of any size take the same time; but a batch that does not fill
+//! its last pass costs more than it says.
 //!
 //! *Absent*: work of a device, since the CPU also takes its completions and checks its results, which no counter
 //! times; a kind that the table does not have; an engine that none of this machine's is.

@@ -131,8 +131,7 @@ impl App {
         }
         match self.page {
             Page::Filter => self.type_filter(key),
-            Page::Help => self.leave(key),
-            Page::Details => match key {
+            Page::Help | Page::Details => match key {
                 Key::Up | Key::Typed('k') => self.scroll(-1),
                 Key::Down | Key::Typed('j') => self.scroll(1),
                 key => self.leave(key),
@@ -161,7 +160,7 @@ impl App {
             }
             Key::Typed(' ') => self.paused = !self.paused,
             Key::Typed('/') => self.page = Page::Filter,
-            Key::Typed('?' | 'h') => self.page = Page::Help,
+            Key::Typed('?' | 'h') => (self.page, self.offset) = (Page::Help, 0),
             Key::Enter if !self.rows().is_empty() => {
                 // The row stays chosen if another one comes before it.
                 self.choose(0);

@@ -19,7 +19,7 @@ pub struct Look {
     pub interval: f64,
 }
 
-const HELP: [&str; 19] = [
+const HELP: [&str; 18] = [
     "up, down, PgUp, PgDn, Home, End   choose a row",
     "Enter      details by engine and kind",
     "< >, 0-9   sort by the column left or right, by number",
@@ -38,7 +38,6 @@ const HELP: [&str; 19] = [
     "-           not known, or none",
     "",
     "A mount's OPS/S are requests to the file system.",
-    "Esc        back",
 ];
 
 /// Draws the whole screen; rows that have room are told to the app.
@@ -53,7 +52,8 @@ pub fn draw(app: &mut App, look: Look, screen: &mut Buffer) {
     app.room = room;
     match app.page {
         Page::Help => {
-            for (at, line) in HELP.iter().take(room + 1).enumerate() {
+            app.offset = app.offset.min(HELP.len().saturating_sub(room + 1));
+            for (at, line) in HELP.iter().skip(app.offset).take(room + 1).enumerate() {
                 put(screen, at as u16 + 1, line, Style::new());
             }
         }
@@ -76,7 +76,7 @@ fn title(app: &App, look: Look) -> String {
 fn foot(app: &App) -> String {
     match app.page {
         Page::Filter => format!("filter: {}_", app.filter),
-        Page::Help | Page::Details => "Esc back".to_owned(),
+        Page::Help | Page::Details => "Esc back  up, down scroll".to_owned(),
         Page::Table if !app.filter.is_empty() => format!("only {}  (Esc all)", app.filter),
         Page::Table => "? help  q quit  Enter details  / filter  < > sort  space pause".to_owned(),
     }

@@ -33,7 +33,7 @@ use wattlock_shell::text;
 use wattlock_watch::{By, Costs, Look, since};
 
 use app::{App, Asked, Seen};
-use terminal::{Event, Pen, Terminal};
+use terminal::{Event, Terminal};
 
 /// Show what running programs and mounts do, live
 #[derive(Debug, Args)]

@@ -65,7 +65,11 @@ pub fn padded(text: &str, wide: usize, left: bool) -> String {
 /// 0 for what is not shown.
 fn columns(character: char) -> usize {
     let unseen = UNSEEN.iter().any(|(first, last)| (*first..=*last).contains(&u32::from(character)));
-    if character.is_control() || unseen { 0 } else { character.width().unwrap_or(0) }
+    match character.width() {
+        // A few are wider than any cell of a terminal.
+        Some(seen @ 1..=2) if !character.is_control() && !unseen => seen,
+        _ => 0,
+    }
 }
 
 #[cfg(test)]

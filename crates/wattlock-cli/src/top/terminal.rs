@@ -1,8 +1,7 @@
 //! The terminal that `top` draws on, which is as it was again whatever ends the program, but SIGKILL.
 //!
 //! - It is opened anew, so that reads and writes that do not wait are ours alone: a terminal that takes nothing more
-//!   (its
-//!   window hangs) keeps no signal from ending the program.
+//!   (its window hangs) keeps no signal from ending the program.
 //! - A terminal that has gone away is an end: a read of no bytes, an error, or a hang-up.
 //! - The program stops itself at SIGTSTP after it has put the terminal back, and begins again at SIGCONT.
 

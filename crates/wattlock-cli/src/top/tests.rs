@@ -194,6 +194,32 @@ fn the_chosen_row_stays_chosen_and_in_sight() {
 }
 
 #[test]
+fn help_has_its_end_on_a_small_screen_too() {
+    let mut app = app(&["nginx"]);
+    press(&mut app, b"?");
+    assert!(drawn(&mut app, (40, 10))[1].starts_with("up, down"));
+    (0..50).for_each(|_| drop(press(&mut app, b"\x1b[B")));
+    assert!(drawn(&mut app, (40, 10))[8].starts_with("A mount's"));
+    press(&mut app, b"\x1b[A");
+    assert!(drawn(&mut app, (40, 10))[8].trim().is_empty(), "a line up");
+    press(&mut app, b"q");
+    assert_eq!(app.page, Page::Table);
+}
+
+#[test]
+fn without_colours_there_are_none() {
+    let seen = |colours| {
+        let mut screen = Screen::new(TestBackend::new(80, 24));
+        screen.begin((80, 24)).unwrap();
+        screen.draw(&mut app(&["nginx"]), Look { colours, ..LOOK }).unwrap();
+        let content = screen.backend.buffer().content();
+        content.iter().any(|cell| cell.fg != ratatui_core::style::Color::Reset)
+    };
+    assert!(seen(true), "fallbacks are worth a look");
+    assert!(!seen(false));
+}
+
+#[test]
 fn what_did_not_change_is_not_written() {
     let mut app = app(&["nginx"]);
     let mut out = Vec::new();

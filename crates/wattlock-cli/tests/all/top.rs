@@ -67,8 +67,8 @@ fn once_sees_a_program_that_works_in_lanes_and_its_rate() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.map_while(Result::ok).any(|line| line == "works"));
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(said.by_ref().map_while(Result::ok).any(|line| line == "works"));
     // The first batch waits for the known answers.
     let seen = (0..50).find_map(|_| {
         let output = top(folder.path(), &["--once", "--json", "--interval", "0.5"]);
@@ -78,7 +78,8 @@ fn once_sees_a_program_that_works_in_lanes_and_its_rate() {
     });
     let table = top(folder.path(), &["--once", "--interval", "0.2"]);
     drop(child.stdin.take());
-    child.wait().unwrap();
+    assert!(child.wait().unwrap().success());
+    drop(said);
     let seen = seen.expect("the program was seen at work");
     assert_eq!(seen["schema"], 1);
     assert!(seen["seconds"].as_f64().unwrap() >= 0.5, "{seen}");
@@ -173,7 +174,7 @@ elif act == "size":
     facts["drew_again"] = again(b"wattlock top")
     size(3, 20)
     child.send_signal(signal.SIGWINCH)
-    facts["too_small"] = again(b"at least 24x5")
+    facts["too_small"] = again(b"24x5;")
     size(65535, 65535)
     child.send_signal(signal.SIGWINCH)
     facts["huge"] = again(b"wattlock top")
