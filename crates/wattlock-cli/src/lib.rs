@@ -11,6 +11,7 @@ mod ask;
 mod calibrate;
 mod clocks;
 mod cpu;
+mod defaults;
 mod doctor;
 mod energy;
 mod engines;
@@ -18,9 +19,13 @@ mod files;
 mod fs;
 mod gzip;
 mod keygen;
+mod keys;
+mod lines;
+mod manual;
 mod mount;
 mod nginx;
 mod openssl;
+mod progress;
 mod serve;
 mod status;
 mod stream;
@@ -75,6 +80,9 @@ enum Command {
     Status(status::Command),
     Stream(stream::Command),
     Openssl(openssl::Command),
+    Completions(manual::Completions),
+    #[command(name = "man")]
+    Pages(manual::Pages),
     /// List what each exit code means
     ExitCodes,
 }
@@ -90,6 +98,8 @@ pub fn main() -> ExitCode {
 
 impl Program for Arguments {
     const HELP: &'static str = include_str!("help.txt");
+
+    const COMMIT: &'static str = env!("WATTLOCK_COMMIT");
 
     fn words() -> Vec<OsString> {
         mount::as_asked(std::env::args_os().collect())
@@ -117,6 +127,21 @@ impl Program for Arguments {
             Command::Stream(command) => command.cleans_up(),
             Command::Fs(command) => command.cleans_up(),
             _ => false,
+        }
+    }
+
+    fn failed(&self, line: &str, code: u8) {
+        let json = match &self.command {
+            Command::Seal(command) => command.json(),
+            Command::Open(command) => command.json(),
+            Command::Gzip(command) => command.json,
+            Command::Sum(command) => command.json,
+            Command::Fs(command) => command.json,
+            _ => false,
+        };
+        if json {
+            // If it is lost, the line on standard error and the exit code say the same.
+            let _ = lines::Line::default().failed(line, code).put();
         }
     }
 
@@ -176,6 +201,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Status(command) => status::run(command),
         Command::Stream(command) => stream::run(command, choice),
         Command::Openssl(command) => openssl::run(command, choice),
+        Command::Completions(command) => manual::completions(command),
+        Command::Pages(command) => manual::pages(command),
         Command::ExitCodes => {
             put!("{}", exit_codes());
             Ok(())
