@@ -272,7 +272,7 @@ fn each(
         true => clocks::for_files(choice, &common.clocks_where.places())?,
         false => None,
     };
-    let stats = Stats { runtime: &runtime, choice, began: Instant::now() };
+    let stats = Stats { runtime: &runtime, choice, families: progress::CONTENT, began: Instant::now() };
     let bytes = AtomicU64::new(0);
     let (batch, mut waiting) = (Batch::default(), Vec::new());
     let mut outcomes = Outcomes { json: common.json, failure: None };

@@ -58,28 +58,28 @@ enum Command {
     Seal(files::Seal),
     #[command(alias = "decrypt")]
     Open(files::Open),
-    Gzip(gzip::Command),
-    Sum(sum::Command),
     Keygen(keygen::Command),
-    Calibrate(calibrate::Command),
-    Energy(energy::Command),
-    /// Measure ciphers, dispatch, files, compression, start-up, public keys and HTTPS, with peers beside them
-    Bench(workshop::Command),
-    /// Draw one page with pictures from the JSON of other commands: benches, comparisons, joules, a calibration
-    Report(workshop::Command),
     Fs(fs::Command),
     Mount(mount::Command),
     Umount(mount::Umount),
-    /// Reproduce published systems on modelled machines in virtual time: published, simulated and improved side by side
-    Lab(workshop::Command),
+    Stream(stream::Command),
+    Gzip(gzip::Command),
+    Sum(sum::Command),
     Serve(site::Command),
     Nginx(nginx::Command),
-    Engines(engines::Command),
-    Clocks(clocks::Command),
-    Doctor(doctor::Command),
-    Status(status::Command),
-    Stream(stream::Command),
     Openssl(openssl::Command),
+    Status(status::Command),
+    Doctor(doctor::Command),
+    Engines(engines::Command),
+    Calibrate(calibrate::Command),
+    Energy(energy::Command),
+    Clocks(clocks::Command),
+    /// Measure ciphers, dispatch, files, compression, start-up, public keys and HTTPS, with peers beside them
+    Bench(workshop::Command),
+    /// Reproduce published systems on modelled machines in virtual time: published, simulated and improved side by side
+    Lab(workshop::Command),
+    /// Draw one page with pictures from the JSON of other commands: benches, comparisons, joules, a calibration
+    Report(workshop::Command),
     Completions(manual::Completions),
     #[command(name = "man")]
     Pages(manual::Pages),

@@ -103,6 +103,8 @@ fn size_of(path: &Path, depth: usize) -> u64 {
 pub struct Stats<'a> {
     pub runtime: &'a Runtime,
     pub choice: &'a Choice,
+    /// What the content was put through.
+    pub families: &'static [Family],
     pub began: Instant,
 }
 
@@ -116,6 +118,7 @@ impl Stats<'_> {
         let rate = text::rate(bytes as f64 / seconds.max(1e-9));
         tell!("{done} {} in {seconds:.3} s, {rate}", text::bytes(bytes));
         // The content, and what carries the key.
+        let is_content = |kind: Kind| self.families.contains(&kind.info().family);
         let cells = self.runtime.snapshot().cells;
         for cell in cells.iter().filter(|cell| Kind::from_name(&cell.kind).is_some_and(is_content)) {
             let requests = if cell.requests == 1 { "request" } else { "requests" };
@@ -130,9 +133,8 @@ impl Stats<'_> {
     }
 }
 
-fn is_content(kind: Kind) -> bool {
-    matches!(kind.info().family, Family::Seal | Family::Open | Family::Compress | Family::Digest)
-}
+/// What files and volumes are put through.
+pub const CONTENT: &[Family] = &[Family::Seal, Family::Open, Family::Compress];
 
 #[cfg(test)]
 mod tests {

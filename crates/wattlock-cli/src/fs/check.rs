@@ -99,8 +99,10 @@ pub fn run(command: &Command, json: bool, choice: &Choice) -> Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let silent = command.quiet || (json && progress::shows_output());
     let bar = Bar::of_all(silent, "checked", || vec![command.folder.clone()]);
-    let (stats, checked) =
-        (Stats { runtime: &runtime, choice, began: Instant::now() }, AtomicBool::new(false));
+    let (stats, checked) = (
+        Stats { runtime: &runtime, choice, families: progress::CONTENT, began: Instant::now() },
+        AtomicBool::new(false),
+    );
     std::thread::scope(|scope| {
         if bar.is_seen() {
             scope.spawn(|| {

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use clap::{ArgAction, Args, ValueEnum};
 use wattlock::Runtime;
-use wattlock_core::Kind;
+use wattlock_core::{Family, Kind};
 use wattlock_door::one_line;
 use wattlock_files::{Digest, Error, Input, Progress, Walk, sum};
 use wattlock_shell::handed;
@@ -137,7 +137,10 @@ pub fn run(command: &Command, choice: &Choice) -> anyhow::Result<()> {
         true => Bar::new(silent, String::new(), None),
         false => Bar::of_all(silent, "", || command.inputs.iter().map(PathBuf::from).collect()),
     };
-    let (stats, read) = (Stats { runtime: &runtime, choice, began: Instant::now() }, AtomicU64::new(0));
+    let (stats, read) = (
+        Stats { runtime: &runtime, choice, families: &[Family::Digest], began: Instant::now() },
+        AtomicU64::new(0),
+    );
     let advance = |bytes: u64| {
         read.fetch_add(bytes, Ordering::Relaxed);
         bar.inc(bytes);

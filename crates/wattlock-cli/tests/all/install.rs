@@ -301,7 +301,8 @@ fn pages_and_completions_lie_where_man_and_shells_look_and_go_with_the_rest() {
     // As `make build` makes them, by the program itself.
     crate::built::siblings();
     fs::remove_file(tree.path("my target/release/wattlock")).unwrap();
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_wattlock"), tree.path("my target/release/wattlock")).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_wattlock"), tree.path("my target/release/wattlock"))
+        .unwrap();
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut pages = Command::new(repository.join("scripts/release/pages.sh"));
     good(&pages.env("CARGO_TARGET_DIR", tree.path("my target")).output().unwrap());

@@ -67,6 +67,6 @@ fn verbose_names_engine_and_policy_in_each_command() {
         good(&output);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains("policy adaptive") && said.contains(" on "), "{words:?}: {said}");
-        assert!(said.contains("293 KiB"), "{words:?}: {said}");
+        assert!(said.contains("293.0 KiB"), "{words:?}: {said}");
     }
 }

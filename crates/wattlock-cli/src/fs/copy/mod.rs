@@ -85,8 +85,10 @@ pub fn cp(command: &Cp, json: bool, choice: &Choice) -> Result<()> {
         true => from.to_vec(),
         false => from.iter().filter_map(|path| stored_at(&mut world, path, &command.folder)).collect(),
     });
-    let (stats, moved) =
-        (Stats { runtime: &runtime, choice, began: Instant::now() }, Moved { bar, bytes: 0 });
+    let (stats, moved) = (
+        Stats { runtime: &runtime, choice, families: progress::CONTENT, began: Instant::now() },
+        Moved { bar, bytes: 0 },
+    );
     let (report, moved, result) = match command.into {
         true => Copier::new(&mut outside, &mut world, command, moved, json).all(from, to),
         false => Copier::new(&mut world, &mut outside, command, moved, json).all(from, to),
