@@ -39,7 +39,6 @@ pub const INTERNAL: &[Named] = &[
     ("WATTLOCK_MOUNT_SERVES", "tells the process that serves a mount that it is the one"),
     ("WATTLOCK_EMULATED_CPU", "tests of lanes under an emulator"),
     ("WATTLOCK_TEST_ADDRESS_SPACE", "a test of the provider that starts itself anew"),
-    ("WATTLOCK_MORE_MACHINES", "tests of policies, more of them"),
     ("WATTLOCK_COMMIT", "baked in when a program is built"),
     ("WATTLOCK_AWS_LC_RS", "baked in when a program is built"),
 ];
@@ -60,7 +59,7 @@ pub const FILES: &[Named] = &[
 
 /// What stands below a program's own long help.
 pub fn help() -> String {
-    let width = VARIABLES.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let line = |(name, meaning): &Named| format!("  {name:width$}  {meaning}\n");
+    // As clap's long help has options: a table would be too wide for its meanings.
+    let line = |(name, meaning): &Named| format!("  {name}\n          {meaning}\n");
     format!("Environment:\n{}", VARIABLES.iter().map(line).collect::<String>()).trim_end().to_owned()
 }

@@ -81,7 +81,7 @@ fn every_option_of_every_command_is_in_its_page_and_in_each_script() {
             assert!(page.contains(heading), "{name:?}: no {heading}");
         }
         // bash: the words that are offered for the command stand behind its label.
-        let label = format!("\n        {})\n", name.join("__subcmd__").replace('-', "__"));
+        let label = format!("\n        {})\n", name.join("__subcmd__").replace('-', "__subcmd__"));
         let offered =
             bash.split_once(&label).unwrap_or_else(|| panic!("{label:?}")).1.split_once("\"\n").unwrap().0;
         let offered: BTreeSet<&str> = offered.split_whitespace().collect();
