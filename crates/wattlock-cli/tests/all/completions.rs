@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -230,18 +229,20 @@ fn the_version_says_the_commit_on_lines_of_its_own() {
 fn a_program_that_is_not_there_costs_its_options_and_no_more() {
     let folder = tempfile::tempdir().unwrap();
     let alone = folder.path().join("wattlock");
-    fs::copy(env!("CARGO_BIN_EXE_wattlock"), &alone).unwrap();
+    // By another process: a program that another test starts meanwhile would hold a file that this one has open to write.
+    let shell = |line: &str| {
+        let mut shell = Command::new("sh");
+        let shell = shell.args(["-c", line, "sh", env!("CARGO_BIN_EXE_wattlock")]).current_dir(folder.path());
+        good(&shell.output().unwrap())
+    };
+    shell("cp \"$1\" wattlock");
     let run =
         || Command::new(&alone).args(["completions", "bash"]).env("PATH", folder.path()).output().unwrap();
     let output = run();
     assert!(good(&output).contains("--recipient"));
     assert!(String::from_utf8_lossy(&output.stderr).contains("wattlock-bench is not there"));
     // One of another version is told of, and not half believed.
-    let mut other = fs::File::create(folder.path().join("wattlock-bench")).unwrap();
-    writeln!(other, "#!/bin/sh\necho nonsense").unwrap();
-    drop(other);
-    let executable = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
-    fs::set_permissions(folder.path().join("wattlock-bench"), executable).unwrap();
+    shell("printf '#!/bin/sh\\necho nonsense\\n' >wattlock-bench; chmod +x wattlock-bench");
     let output = run();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("of another version"));
