@@ -40,8 +40,8 @@ each() {
     each_page "$1"
 }
 
-# Manual pages and completions, as scripts/release/pages.sh left them. The folder of pages is other packages', too: a list
-# says which are ours.
+# Manual pages and completions, as scripts/release/pages.sh left them. The folder of pages is other packages', too: a
+# list says which are ours.
 each_page() {
     local file name list=$destdir$libraries/pages
     "$1" 644 "$target/share/wattlock" "$prefix/share/bash-completion/completions/wattlock"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Manual pages and completions of the programs that were built, made by them, for `make install` to copy: that may run as
-# root, and runs nothing that was built.
+# Manual pages and completions of the programs that were built, made by them, for `make install` to copy: that may run
+# as root, and runs nothing that was built.
 #
 #   scripts/release/pages.sh       into CARGO_TARGET_DIR (target)/share
 set -euo pipefail

@@ -1,9 +1,10 @@
 //! A user's own key and recipients, for command lines that name none: `identity.txt` and `recipients.txt` in
 //! `wattlock/` below `$XDG_CONFIG_HOME` or `~/.config`.
 //!
-//! Each use is told on standard error. They are never used beside a key that is given, by mount(8)'s helper, by a program
-//! with more rights than its caller, or if the folder that the environment names is another user's (sudo that keeps HOME).
-//! A file that others could have written, or a key that others can read, is refused, and not passed over in silence.
+//! Each use is told on standard error. They are never used beside a key that is given, by mount(8)'s helper, by a
+//! program with more rights than its caller, or if the folder that the environment names is another user's (sudo that
+//! keeps HOME). A file that others could have written, or a key that others can read, is refused, and not passed over
+//! in silence.
 //!
 //! | must be | the identity | the recipients | the folder |
 //! |---|---|---|---|

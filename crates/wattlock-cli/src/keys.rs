@@ -52,8 +52,8 @@ pub fn nobody(inputs: &[PathBuf], options: &str) -> String {
     match forgotten(inputs) {
         Some(key) => format!("{} is a recipient: it needs -r before it", one_line(key)),
         None => format!(
-            "to whom? give {options}; `wattlock keygen -o key.txt` makes a key pair, and `wattlock keygen --default` one \
-             that needs no option"
+            "to whom? give {options}; `wattlock keygen -o key.txt` makes a key pair, and `wattlock keygen --default` \
+             one that needs no option"
         ),
     }
 }

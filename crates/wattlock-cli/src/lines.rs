@@ -1,7 +1,7 @@
 //! `--json` of commands that work on files: one object a line on standard output, and nothing else there.
 //!
-//! A name that is UTF-8 stands in the object as it is. One that is not stands with U+FFFD for what is none, and its bytes
-//! in hexadecimal beside it, under `KEY_hex`: no name is lost. docs/use/command-line.md has the objects.
+//! A name that is UTF-8 stands in the object as it is. One that is not stands with U+FFFD for what is none, and its
+//! bytes in hexadecimal beside it, under `KEY_hex`: no name is lost. docs/use/command-line.md has the objects.
 
 use std::ffi::OsStr;
 use std::fmt;

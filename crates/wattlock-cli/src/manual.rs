@@ -1,7 +1,8 @@
 //! `wattlock completions` and `wattlock man`: made from the definitions that `--help` shows, those of the programs of
 //! benches and simulations among them.
 //!
-//! The bridge to Kafka lies outside the workspace: its page has its help as it stands, and shells complete no option of it.
+//! The bridge to Kafka lies outside the workspace: its page has its help as it stands, and shells complete no option of
+//! it.
 
 use std::fs;
 use std::io::Write;

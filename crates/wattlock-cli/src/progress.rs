@@ -1,6 +1,7 @@
 //! What commands that move data say of it: a bar while it moves, and with `-v` what it took.
 //!
-//! A bar is drawn on standard error, only if that is a terminal, and only if nothing else writes to a terminal meanwhile.
+//! A bar is drawn on standard error, only if that is a terminal, and only if nothing else writes to a terminal
+//! meanwhile.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,8 @@ const UNKNOWN: &str = "{msg:20!} {spinner} {bytes} {bytes_per_sec}";
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar for a piece of work: `silent` if it was asked for none, or if standard output shows the result on a terminal.
+    /// A bar for a piece of work: `silent` if it was asked for none, or if standard output shows the result on a
+    /// terminal.
     pub fn new(silent: bool, name: String, len: Option<u64>) -> Bar {
         if silent || !std::io::stderr().is_terminal() {
             return Bar(ProgressBar::hidden());
@@ -35,7 +37,8 @@ impl Bar {
         Bar(bar.with_message(name))
     }
 
-    /// A bar for what lies below some places. Their sizes are added up by a thread meanwhile, and only if the bar is seen.
+    /// A bar for what lies below some places. Their sizes are added up by a thread meanwhile, and only if the bar is
+    /// seen.
     pub fn of_all(silent: bool, name: &str, places: impl FnOnce() -> Vec<PathBuf>) -> Bar {
         let bar = Bar::new(silent, name.to_owned(), None);
         if bar.is_seen() {

@@ -1,5 +1,6 @@
-//! What a program's command line consists of, as data: the programs beside `wattlock` hand theirs to it as JSON, so that
-//! completions and manual pages of all commands come from the definitions that `--help` shows, and from one program.
+//! What a program's command line consists of, as data: the programs beside `wattlock` hand theirs to it as JSON, so
+//! that completions and manual pages of all commands come from the definitions that `--help` shows, and from one
+//! program.
 //!
 //! What is hidden from `--help` is not in it.
 
