@@ -32,6 +32,7 @@ build:
 	scripts/setup/setup.sh run
 	scripts/setup/quiet.sh 'building (some minutes, once)' \
 	    cargo build --release --locked -p wattlock-cli -p wattlock-bench -p wattlock-lab -p wattlock-provider -p wattlock-emulated -p wattlock-gpu
+	scripts/release/pages.sh
 	nginx/build.sh || { [ $$? = 3 ] && \
 	    echo 'no module for nginx: neither `wattlock serve` nor `wattlock nginx enable` works'; }
 

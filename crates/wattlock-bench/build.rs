@@ -1,5 +1,5 @@
-//! Bakes into the program which commit it is built from, and with which aws-lc-rs: benches write both beside their
-//! figures, and the lab's program beside those it had measured. Both packages run it.
+//! Bakes into the programs which commit they are built from, and with which aws-lc-rs: `--version` says the commit,
+//! benches write both beside their figures, and the lab's program beside those it had measured. Three packages run it.
 //!
 //! `WATTLOCK_COMMIT` is the short name, with `+` where what the program is made of differs from it, and `unknown`
 //! outside a clone (a release's archive), without git, and in a clone that is another project's.

@@ -3,7 +3,8 @@
 #
 #   scripts/release/install.sh install        the program, the provider, the module for nginx (where it was built), the C header,
 #                                     a service for mounted volumes, the name by which mount(8) calls the program,
-#                                     recover.py, which reads the formats without the program;
+#                                     recover.py, which reads the formats without the program; manual pages and
+#                                     completions for bash, zsh and fish;
 #                                     where they were built, the programs of benches and simulations, the library for
 #                                     programs with data on a GPU, its Python package, and the GPU's kernels. Programs and
 #                                     libraries without what only a debugger reads
@@ -36,6 +37,34 @@ each() {
     "$1" link ../bin/wattlock "$prefix/sbin/mount.wattlock"
     "$1" 755 scripts/release/recover.py "$libraries/recover.py"
     each_gpu "$1"
+    each_page "$1"
+}
+
+# Manual pages and completions, as scripts/release/pages.sh left them. The folder of pages is other packages', too: a
+# list says which are ours.
+each_page() {
+    local file name list=$destdir$libraries/pages
+    "$1" 644 "$target/share/wattlock" "$prefix/share/bash-completion/completions/wattlock"
+    "$1" 644 "$target/share/_wattlock" "$prefix/share/zsh/site-functions/_wattlock"
+    "$1" 644 "$target/share/wattlock.fish" "$prefix/share/fish/vendor_completions.d/wattlock.fish"
+    if [ -f "$list" ]; then
+        while IFS= read -r name; do
+            case $name in
+            */* | "") ;;
+            wattlock*.1)
+                # A page of a command that this version has no more goes, too.
+                [ "$1" = put ] && [ -f "$target/share/man1/$name" ] || take 644 - "$prefix/share/man/man1/$name"
+                ;;
+            esac
+        done <"$list"
+        rm "$list"
+    fi
+    [ "$1" = put ] || return 0
+    for file in "$target"/share/man1/wattlock*.1; do
+        [ -e "$file" ] || continue
+        put 644 "$file" "$prefix/share/man/man1/${file##*/}"
+        printf '%s\n' "${file##*/}" >>"$list"
+    done
 }
 
 # The library for programs with data on a GPU, with its header and its Python package, which would have nothing to call

@@ -68,6 +68,8 @@ enum Which {
 impl Program for Arguments {
     const HELP: &'static str = include_str!("help.txt");
 
+    const COMMIT: &'static str = env!("WATTLOCK_COMMIT");
+
     fn words() -> Vec<OsString> {
         program::handed_on(std::env::args_os().collect(), &COMMANDS)
     }

@@ -19,7 +19,8 @@ use wattlock_shell::INTERRUPTED;
 use wattlock_shell::joules::places;
 
 use crate::energy::NOTHING_TO_CALIBRATE;
-use crate::files::{kinds, styled};
+use crate::files::kinds;
+use crate::progress::styled;
 use crate::wrong::usage;
 
 use wattlock_shell::setup::{self, Choice, parse_kind};

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -10,26 +11,25 @@ use std::time::Instant;
 use age::Callbacks;
 use age::secrecy::SecretString;
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
 use wattlock::Runtime;
 use wattlock_clock::Governor;
-use wattlock_core::{Family, Kind, KindSet};
-use wattlock_door::{Batch, Folder, Output, one_line};
-use wattlock_files::keys::{
-    self, AskPassphrase, BoxedIdentity, BoxedRecipient, FILE_MAX, Recipients, WORK_FACTOR,
-};
+use wattlock_core::{Kind, KindSet};
+use wattlock_door::{Batch, Exit, Folder, Output, one_line};
+use wattlock_files::keys::{AskPassphrase, WORK_FACTOR, passphrase_recipient};
 use wattlock_files::{Error, Format, Gzip, Input, Opener, Progress, Sealer};
 use wattlock_shell::INTERRUPTED;
 use wattlock_shell::program::Told;
-use zeroize::Zeroizing;
 
 use crate::ask::{self, Terminal};
 use crate::clocks;
+use crate::defaults;
+use crate::fs::inode_of;
+use crate::keys::{Whom, first_line, forgotten, identities, nobody};
+use crate::lines::Line;
+use crate::progress::{self, Bar, Stats};
 use crate::wrong::{system, usage};
 use wattlock_shell::handed;
-use wattlock_shell::joules::peak_memory;
 use wattlock_shell::setup::{self, Choice};
-use wattlock_shell::text;
 
 /// Kinds that sealing and opening files and streams use, for a first calibration.
 pub fn kinds() -> KindSet {
@@ -64,9 +64,12 @@ struct Common {
     /// takes what the file asks for, up to 4 GiB
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
-    /// Say at the end what was done, how fast, on which engine, in how much memory (on standard error)
-    #[arg(long)]
+    /// Say at the end what was done, how fast, on which engine by which policy, in how much memory (on standard error)
+    #[arg(short = 'v', long, visible_alias = "verbose")]
     stats: bool,
+    /// Print a line of JSON for each file (docs/use/command-line.md)
+    #[arg(long)]
+    json: bool,
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
@@ -77,27 +80,6 @@ struct Common {
     clocks: bool,
     #[command(flatten)]
     clocks_where: clocks::Where,
-}
-
-/// Arguments that name whom something is sealed to.
-#[derive(Debug, Args)]
-pub struct Whom {
-    /// Seal to this recipient: age1..., an SSH public key, or the recipient of an age plugin; may be repeated
-    #[arg(short, long = "recipient", value_name = "RECIPIENT")]
-    recipients: Vec<String>,
-    /// Seal to every recipient in this file
-    #[arg(short = 'R', long = "recipients-file", value_name = "FILE")]
-    recipient_files: Vec<PathBuf>,
-    /// Seal to the recipients of the identities in this file
-    #[arg(short, long = "identity", value_name = "FILE")]
-    identities: Vec<PathBuf>,
-}
-
-impl Whom {
-    /// All of them, each once.
-    pub fn recipients(&self, terminal: &Terminal) -> anyhow::Result<Vec<BoxedRecipient>> {
-        recipients(&self.recipients, &self.recipient_files, &self.identities, terminal)
-    }
 }
 
 /// Encrypt files to recipients
@@ -122,12 +104,26 @@ pub struct Seal {
     gzip: Option<u8>,
 }
 
+impl Seal {
+    /// Whether lines of JSON are wanted.
+    pub fn json(&self) -> bool {
+        self.common.json
+    }
+}
+
+impl Open {
+    /// Whether lines of JSON are wanted.
+    pub fn json(&self) -> bool {
+        self.common.json
+    }
+}
+
 /// Decrypt files
 #[derive(Debug, Args)]
 pub struct Open {
     #[command(flatten)]
     common: Common,
-    /// Open with the identities in this file: age's, or an SSH private key
+    /// Open with the identities in this file: age's, or an SSH private key; without it, the default identity
     #[arg(short, long = "identity", value_name = "FILE")]
     identities: Vec<PathBuf>,
 }
@@ -159,14 +155,16 @@ pub fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
     let pairs = outputs(common, &|input| with_suffix(input, &suffix), !command.armor)?;
     let terminal = Terminal::default();
     let told = |error| terminal.explain(error);
-    let mut recipients = command.to.recipients(&terminal)?;
-    if command.passphrase || common.passphrase_file.is_some() {
-        if !recipients.is_empty() {
-            return Err(usage("a passphrase must be alone: no recipients beside it"));
+    let by_passphrase = command.passphrase || common.passphrase_file.is_some();
+    let recipients = match (by_passphrase, command.to.is_empty()) {
+        (true, false) => return Err(usage("a passphrase must be alone: no recipients beside it")),
+        (true, true) => {
+            refuse_all_in_the_way(common, &pairs)?;
+            vec![passphrase_recipient(new_passphrase(common)?, WORK_FACTOR)?]
         }
-        refuse_all_in_the_way(common, &pairs)?;
-        recipients.push(keys::passphrase_recipient(new_passphrase(common)?, WORK_FACTOR)?);
-    }
+        (false, true) if forgotten(&common.inputs).is_some() => Vec::new(),
+        (false, _) => command.to.recipients(&terminal)?,
+    };
     if recipients.is_empty() {
         return Err(usage(nobody(&command.common.inputs, "-r, -R, -i or -p")));
     }
@@ -178,78 +176,6 @@ pub fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
             error => told(error),
         })
     })
-}
-
-/// What to do where there are no recipients: a stranger has no key yet, or put it among the files.
-pub fn nobody(inputs: &[PathBuf], options: &str) -> String {
-    let looks =
-        |input: &&PathBuf| input.to_str().is_some_and(|text| text.starts_with("age1") && !input.exists());
-    match inputs.iter().find(looks) {
-        Some(key) => format!("{} is a recipient: it needs -r before it", one_line(key)),
-        None => format!("to whom? give {options}; `wattlock keygen -o key.txt` makes a key pair"),
-    }
-}
-
-/// The recipients that arguments, recipients files and identity files name.
-pub fn recipients(
-    named: &[String],
-    files: &[PathBuf],
-    identities: &[PathBuf],
-    terminal: &Terminal,
-) -> anyhow::Result<Vec<BoxedRecipient>> {
-    let told = |error| terminal.explain(error);
-    let mut recipients = Recipients::new();
-    // One that is named twice is wrapped for once: each costs bytes and time in every file.
-    let mut seen = HashSet::new();
-    for recipient in named.iter().filter(|one| seen.insert(one.trim().as_bytes().to_vec())) {
-        recipients.add(recipient).map_err(|error| match Path::new(recipient).is_file() {
-            true => Error::BadRecipient(format!(
-                "{} is a file: -R for one of recipients, -i for one of identities",
-                one_line(Path::new(recipient))
-            )),
-            false => error,
-        })?;
-    }
-    for path in files {
-        let content = read_key_file(path)?;
-        // Lines keep their numbers, by which they are told of.
-        let mut once = Vec::with_capacity(content.len());
-        for line in content.split(|byte| *byte == b'\n') {
-            let first = line.trim_ascii().is_empty() || seen.insert(line.trim_ascii().to_vec());
-            once.extend_from_slice(if first { line } else { b"" });
-            once.push(b'\n');
-        }
-        once.pop();
-        let names_one = |text: &[u8]| {
-            let mut lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-            lines.any(|line| !line.is_empty() && !line.starts_with(b"#"))
-        };
-        if names_one(&content) && !names_one(&once) {
-            continue; // All of it was named before.
-        }
-        let left_out = recipients.add_file(&once).map_err(|error| within(path, error))?;
-        for line in left_out {
-            tell!("wattlock: {}: {line}, left out", shown(path));
-        }
-    }
-    for path in identities {
-        recipients
-            .add_identity_file(&read_identity_file(path, terminal)?, terminal.clone())
-            .map_err(|error| within(path, told(error)))?;
-    }
-    Ok(recipients.finish(terminal.clone()).map_err(told)?)
-}
-
-/// The identities in these files.
-pub fn identities(files: &[PathBuf], terminal: &Terminal) -> anyhow::Result<Vec<BoxedIdentity>> {
-    let mut identities: Vec<BoxedIdentity> = Vec::new();
-    for path in files {
-        identities.extend(
-            keys::identities(&read_identity_file(path, terminal)?, terminal.clone())
-                .map_err(|error| within(path, terminal.explain(error)))?,
-        );
-    }
-    Ok(identities)
 }
 
 /// What a file is called when it is sealed.
@@ -268,12 +194,16 @@ pub fn open(command: &Open, choice: &Choice) -> anyhow::Result<()> {
     standard_input_once(common, &[&command.identities])?;
     let pairs = outputs(common, &without_suffix, false)?;
     let terminal = Terminal::default();
-    let keyless = command.identities.is_empty();
-    let opener = Opener::new(identities(&command.identities, &terminal)?)
-        .passphrase(ask_passphrase(common, &terminal)?);
+    let given = !command.identities.is_empty() || common.passphrase_file.is_some();
+    let identities = match given {
+        true => identities(&command.identities, &terminal)?,
+        false => defaults::identities(&terminal)?,
+    };
+    let keyless = command.identities.is_empty() && identities.is_empty();
+    let opener = Opener::new(identities).passphrase(ask_passphrase(common, &terminal)?);
     each(common, choice, "opened", pairs, |input, output, runtime, progress| {
         opener.open(input, output, runtime, progress).map(|_| ()).map_err(|error| match error {
-            Error::NoMatchingKey if keyless => Error::NoKeyGiven,
+            Error::NoMatchingKey if keyless => Error::NoKeyGiven(defaults::identity_place()),
             error => terminal.explain(error),
         })
     })
@@ -302,6 +232,27 @@ enum To {
     Made(PathBuf),
 }
 
+impl To {
+    /// Whether it is standard output, by whatever name.
+    fn is_stdout(&self) -> bool {
+        match self {
+            To::Stdout => true,
+            To::Named(path) | To::Made(path) => {
+                let own = inode_of(std::io::stdout());
+                path.metadata().is_ok_and(|there| !there.is_file() && own == Some((there.dev(), there.ino())))
+            }
+        }
+    }
+
+    /// Its name.
+    fn path(&self) -> PathBuf {
+        match self {
+            To::Stdout => "-".into(),
+            To::Named(path) | To::Made(path) => path.clone(),
+        }
+    }
+}
+
 /// An input, and where its result goes.
 type Pair = (PathBuf, To);
 
@@ -315,43 +266,43 @@ fn each(
     pairs: Vec<Pair>,
     work: impl Fn(Input, Output, &Runtime, Progress<'_>) -> Result<(), Error>,
 ) -> anyhow::Result<()> {
+    refuse_mixture(common.json, pairs.iter().any(|(_, to)| to.is_stdout()))?;
     let runtime = setup::runtime(choice, Some(kinds()), common.quiet)?;
     let mut clock = match common.clocks {
         true => clocks::for_files(choice, &common.clocks_where.places())?,
         false => None,
     };
-    let start = Instant::now();
+    let stats = Stats { runtime: &runtime, choice, families: progress::CONTENT, began: Instant::now() };
     let bytes = AtomicU64::new(0);
-    let mut failure = None;
     let (batch, mut waiting) = (Batch::default(), Vec::new());
-    let mut failed = |input: &Path, error: Error| {
-        eprintln!("wattlock: {}", about(input, &error));
-        failure = failure.take().or(Some(error));
-    };
+    let mut outcomes = Outcomes { json: common.json, failure: None };
     for (input, output) in pairs {
         let before = batch.len();
-        let result = one(common, &input, output, (&runtime, &batch), &bytes, &work);
+        let before_bytes = bytes.load(Ordering::Relaxed);
+        let result = one(common, &input, output.clone(), (&runtime, &batch), &bytes, &work);
         let stop = result.as_ref().is_err_and(ends_the_run);
+        let read = bytes.load(Ordering::Relaxed) - before_bytes;
+        let done = Done { input, output: output.path(), bytes: read };
         match result {
-            Err(error) => failed(&input, error),
-            Ok(()) if batch.len() > before => waiting.push(input),
-            Ok(()) => {}
+            Err(error) => outcomes.failed(&done.input, error),
+            Ok(()) if batch.len() > before => waiting.push(done),
+            Ok(()) => outcomes.done(&done),
         }
         if stop || batch.is_full() {
-            finish(&batch, &mut waiting, &mut failed);
+            finish(&batch, &mut waiting, &mut outcomes);
         }
         if stop {
             break;
         }
     }
-    finish(&batch, &mut waiting, &mut failed);
-    let stats = match common.stats {
-        true => print_stats(done, bytes.into_inner(), &runtime, start.elapsed().as_secs_f64()),
+    finish(&batch, &mut waiting, &mut outcomes);
+    let told = match common.stats {
+        true => stats.tell(done, bytes.into_inner()),
         false => Ok(()),
     };
     let restored = clock.as_mut().map_or(Ok(()), Governor::restore);
-    let Some(error) = failure else {
-        stats?;
+    let Some(error) = outcomes.failure else {
+        told?;
         return Ok(restored?);
     };
     if let Err(error) = restored {
@@ -360,16 +311,63 @@ fn each(
     Err(anyhow::Error::new(error).context(Told))
 }
 
-/// Brings the results that wait to the disk and to their names.
-fn finish(batch: &Batch, waiting: &mut Vec<PathBuf>, failed: &mut impl FnMut(&Path, Error)) {
-    for (input, result) in waiting.drain(..).zip(batch.finish(|_| Ok(()))) {
-        if let Err(error) = result {
-            failed(&input, error.into());
+/// A file whose result is whole.
+struct Done {
+    input: PathBuf,
+    output: PathBuf,
+    bytes: u64,
+}
+
+/// What became of the files: told as it comes, and the first failure decides the exit code.
+struct Outcomes {
+    json: bool,
+    failure: Option<Error>,
+}
+
+impl Outcomes {
+    fn failed(&mut self, input: &Path, error: Error) {
+        let said = about(input, &error);
+        eprintln!("wattlock: {said}");
+        let line = Line::of(input).failed(&said, error.code());
+        self.failure.get_or_insert(error);
+        self.put(line);
+    }
+
+    fn done(&mut self, done: &Done) {
+        self.put(Line::of(&done.input).name("output", &done.output).with("bytes", done.bytes));
+    }
+
+    fn put(&mut self, line: Line) {
+        if self.json
+            && let Err(lost) = line.put()
+        {
+            self.failure.get_or_insert(lost);
         }
     }
 }
 
-fn shown(path: &Path) -> String {
+/// Brings the results that wait to the disk and to their names.
+fn finish(batch: &Batch, waiting: &mut Vec<Done>, outcomes: &mut Outcomes) {
+    for (done, result) in waiting.drain(..).zip(batch.finish(|_| Ok(()))) {
+        match result {
+            Ok(()) => outcomes.done(&done),
+            Err(error) => outcomes.failed(&done.input, error.into()),
+        }
+    }
+}
+
+/// Refuses lines of JSON among the bytes of a result.
+pub fn refuse_mixture(json: bool, result_to_stdout: bool) -> Result<(), Error> {
+    match json && result_to_stdout {
+        true => {
+            Err(usage("--json prints to standard output, and the result would go there, too: name a file"))
+        }
+        false => Ok(()),
+    }
+}
+
+/// What a file is called in messages.
+pub fn shown(path: &Path) -> String {
     if is_dash(path) { "standard input".into() } else { one_line(path) }
 }
 
@@ -515,106 +513,19 @@ fn one(
         To::Stdout => Output::Stdout,
     };
     let result = work(from, to, runtime, progress);
-    bar.finish_and_clear();
+    bar.end();
     result
 }
 
-/// A progress bar on a terminal, for files that take long enough to wonder; nothing without a terminal.
-fn bar(common: &Common, input: &Path, to_stdout: bool) -> ProgressBar {
-    let len = std::fs::metadata(input).ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len());
-    let to_terminal = to_stdout && std::io::stdout().is_terminal();
-    if common.quiet || to_terminal || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let (bar, template) = match len {
-        Some(len) => {
-            (ProgressBar::new(len), "{msg:20!} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
-        }
-        None => (ProgressBar::new_spinner(), "{msg:20!} {spinner} {bytes} {bytes_per_sec}"),
-    };
-    styled(bar, template).with_message(shown(input))
+/// A progress bar for a file that takes long enough to wonder.
+fn bar(common: &Common, input: &Path, to_stdout: bool) -> Bar {
+    let silent = common.quiet || (to_stdout && progress::shows_output());
+    Bar::new(silent, shown(input), length(input))
 }
 
-/// A bar that looks so.
-pub fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
-}
-
-/// What was done, how fast, where, and in how much memory.
-fn print_stats(done: &str, bytes: u64, runtime: &Runtime, seconds: f64) -> Result<(), Error> {
-    tell!(
-        "{done} {} in {seconds:.3} s, {}",
-        text::bytes(bytes),
-        text::rate(bytes as f64 / seconds.max(1e-9))
-    );
-    // The chunks, the one that carries the key among them.
-    let cells = runtime.snapshot().cells;
-    for cell in cells.iter().filter(|cell| Kind::from_name(&cell.kind).is_some_and(is_content)) {
-        let requests = if cell.requests == 1 { "request" } else { "requests" };
-        let size = text::bytes(cell.bytes);
-        tell!("{} on {}: {} {requests}, {size}", cell.kind, cell.engine, cell.requests);
-    }
-    tell!("costs from: {}", runtime.profile_origin());
-    if let Some(peak) = peak_memory("self") {
-        tell!("peak resident memory {}", text::bytes(peak));
-    }
-    Ok(())
-}
-
-fn is_content(kind: Kind) -> bool {
-    matches!(kind.info().family, Family::Seal | Family::Open | Family::Compress)
-}
-
-/// An error about a file.
-pub(crate) fn within(path: &Path, error: Error) -> anyhow::Error {
-    anyhow::Error::new(error).context(shown(path))
-}
-
-/// Reads a file of keys, up to the length that is accepted. `-` is standard input.
-pub(crate) fn read_key_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    let mut content = Zeroizing::new(Vec::new());
-    let limit = FILE_MAX as u64 + 1;
-    let read = if is_dash(path) {
-        std::io::stdin().lock().take(limit).read_to_end(&mut content)
-    } else {
-        std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut content))
-    };
-    match read {
-        Ok(_) => Ok(content),
-        Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
-            Err(wattlock_door::Error::NotFound(path.to_owned()).into())
-        }
-        Err(source) => Err(within(path, system("reading a key file", source))),
-    }
-}
-
-/// Reads an identity file. One that `wattlock seal -p` locked is opened: its passphrase is asked for.
-pub(crate) fn read_identity_file(path: &Path, terminal: &Terminal) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    let content = read_key_file(path)?;
-    if !keys::is_sealed(&content) {
-        return Ok(content);
-    }
-    let asks = terminal.clone();
-    let question = format!("Passphrase of {}", shown(path));
-    let ask: AskPassphrase = Box::new(move || asks.request_passphrase(&question));
-    let runtime = Runtime::builder().telemetry(false).build()?;
-    let opened = Opener::new(Vec::new()).passphrase(ask).open_bytes(&content, &runtime);
-    opened.map_err(|error| within(path, terminal.explain(error)))
-}
-
-/// The passphrase that a file begins with.
-pub(crate) fn first_line(path: &Path) -> anyhow::Result<SecretString> {
-    let content = read_key_file(path)?;
-    let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let text = std::str::from_utf8(line).map_err(|_| usage::<Error>("the passphrase file is not text"))?;
-    if text.is_empty() {
-        return Err(usage("the passphrase file's first line is empty"));
-    }
-    Ok(SecretString::from(text.to_owned()))
+/// The length of a regular file.
+pub fn length(input: &Path) -> Option<u64> {
+    std::fs::metadata(input).ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len())
 }
 
 fn new_passphrase(common: &Common) -> anyhow::Result<SecretString> {

@@ -16,13 +16,15 @@ use std::time::SystemTime;
 use clap::Args;
 use rustix::fs::FileType;
 use wattlock::Runtime;
-use wattlock_door::{Batch, Error as DoorError, Folder, Output, Seen, one_line};
+use wattlock_door::{Batch, Error as DoorError, Exit, Folder, Output, Seen, one_line};
 use wattlock_files::{Error, Gzip, Input, Progress, Stored, Tally, gunzip_as, stored};
 use wattlock_shell::INTERRUPTED;
 
 use wattlock_shell::program::Told;
 
-use crate::files::{about, closed, ends_the_run, is_dash};
+use crate::files::{about, closed, ends_the_run, is_dash, length, refuse_mixture, shown};
+use crate::lines::Line;
+use crate::progress::{self, Bar};
 use crate::wrong::{system, usage};
 use wattlock_shell::date::civil;
 use wattlock_shell::handed;
@@ -68,6 +70,9 @@ pub struct Command {
     /// No remark about what is left out with -r, and no heading of a list
     #[arg(short, long, visible_alias = "silent", overrides_with = "verbose")]
     quiet: bool,
+    /// Print a line of JSON for each file (docs/use/command-line.md)
+    #[arg(long, conflicts_with_all = ["stdout", "verbose"])]
+    pub json: bool,
     /// The end of compressed files' names
     #[arg(short = 'S', long, value_name = "SUFFIX", default_value = ".gz", value_parser = parse_suffix)]
     suffix: String,
@@ -104,6 +109,8 @@ pub fn run(command: &Command, choice: &Choice) -> anyhow::Result<()> {
     if inputs.iter().filter(|input| is_dash(input)).count() > 1 {
         return Err(usage("standard input can be read once"));
     }
+    let through = command.stdout || (inputs.iter().any(|input| is_dash(input)) && !command.writes_none());
+    refuse_mixture(command.json, through)?;
     // The files go once their results are there: what an accelerator compresses, the CPU checks.
     let runtime = if command.decompresses() { None } else { Some(setup::runtime(choice, None, true)?) };
     let gzip = Gzip::new(command.level.number())?.named(!command.no_name);
@@ -125,7 +132,7 @@ pub fn run(command: &Command, choice: &Choice) -> anyhow::Result<()> {
         }
     }
     run.finish();
-    if command.list && !command.quiet && inputs.len() > 1 && !run.stopped {
+    if command.list && !command.quiet && !command.json && inputs.len() > 1 && !run.stopped {
         run.list_line(run.total, None)?;
     }
     match run.failure {
@@ -254,8 +261,19 @@ impl Run<'_> {
 
     fn failed(&mut self, input: &Path, error: Error) {
         self.stopped |= ends_the_run(&error);
-        eprintln!("wattlock: {}", about(input, &error));
+        let said = about(input, &error);
+        eprintln!("wattlock: {said}");
+        let line = Line::of(input).failed(&said, error.code());
         self.failure = self.failure.take().or(Some(error));
+        self.put(line);
+    }
+
+    fn put(&mut self, line: Line) {
+        if self.command.json
+            && let Err(lost) = line.put()
+        {
+            self.failure = self.failure.take().or(Some(lost));
+        }
     }
 
     fn one(&mut self, input: &Path, deep: bool) -> Result<(), Error> {
@@ -309,17 +327,30 @@ impl Run<'_> {
         let (from, force) = (Input::File { file, name: input.to_owned() }, command.force);
         let at = folder.at(&result);
         let to = Output::File { folder, name: result, force, batch: self.batch.clone() };
-        let tally = self.convert(from, to, time)?;
+        let tally = self.convert(input, from, to, time)?;
         self.waiting.push(Waiting { input: input.to_owned(), original, result: at, tally });
         Ok(())
     }
 
-    fn convert(&self, from: Input, to: Output, time: Option<SystemTime>) -> Result<Tally, Error> {
-        let progress = Progress::new(&INTERRUPTED);
-        match &self.runtime {
+    fn convert(
+        &self,
+        input: &Path,
+        from: Input,
+        to: Output,
+        time: Option<SystemTime>,
+    ) -> Result<Tally, Error> {
+        // What goes to a terminal, and what is told there line by line, shows how far it is.
+        let shows = matches!(to, Output::Stdout) || self.command.list || self.command.json;
+        let silent = self.command.quiet || (shows && progress::shows_output());
+        let bar = Bar::new(silent, shown(input), length(input));
+        let advance = |bytes: u64| bar.inc(bytes);
+        let progress = Progress::new(&INTERRUPTED).on_bytes(&advance);
+        let result = match &self.runtime {
             Some(runtime) => self.gzip.compress(from, to, runtime, progress),
             None => gunzip_as(from, to, time, progress),
-        }
+        };
+        bar.end();
+        result
     }
 
     fn stored(&self, from: Input) -> Result<Stored, Error> {
@@ -382,7 +413,12 @@ impl Run<'_> {
             _ => None,
         };
         let to = if quiet_sink { Output::Stream(Box::new(std::io::sink())) } else { Output::Stdout };
-        let tally = self.convert(from, to, None)?;
+        let tally = self.convert(input, from, to, None)?;
+        if command.json {
+            let line = Line::of(input).with("bytes", tally.content).with("packed", tally.packed);
+            let line = line.with("crc32", format!("{:08x}", tally.checksum));
+            return line.put();
+        }
         if command.list {
             let name = self.listed_name(input, told.as_ref());
             let time = told.and_then(|told| told.time);
@@ -457,7 +493,10 @@ impl Run<'_> {
                     let how = if self.command.keep { "created" } else { "replaced with" };
                     eprintln!("{input}:\t{} -- {how} {result}", self.ratio(&done.tally));
                 }
-                Ok(()) => {}
+                Ok(()) => {
+                    let line = Line::of(&done.input).name("output", &done.result);
+                    self.put(line.with("bytes", done.tally.content).with("packed", done.tally.packed));
+                }
                 Err(error) => self.failed(&done.input, error.into()),
             }
         }

@@ -1,6 +1,6 @@
 //! `wattlock keygen`: a fresh identity, in age's own format, so that age and everything around it can use it.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,7 @@ use wattlock_door::one_line;
 use wattlock_files::Error;
 use zeroize::Zeroizing;
 
+use crate::defaults;
 use crate::wrong::system;
 
 /// Make a key pair (an age identity)
@@ -19,6 +20,9 @@ pub struct Command {
     /// Where the identity goes, readable by no other user; without it, standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Write the identity where commands look for one if none is given, and its recipient where they look for those
+    #[arg(long, conflicts_with_all = ["output", "force"])]
+    default: bool,
     /// Replace FILE if it exists; what only the old identity opens is lost then
     #[arg(short, long, requires = "output")]
     force: bool,
@@ -29,11 +33,35 @@ pub fn run(command: &Command) -> Result<()> {
     let identity = age::x25519::Identity::generate();
     let public = identity.to_public();
     let text = Zeroizing::new(format!("# public key: {public}\n{}\n", identity.to_string().expose_secret()));
+    if command.default {
+        return write_default(&text, &public.to_string());
+    }
     let Some(path) = &command.output else {
         put!("{}", *text);
+        if std::io::stdout().is_terminal() {
+            eprintln!("wattlock: `wattlock keygen --default` makes one that commands find by themselves");
+        }
         return Ok(());
     };
     write(path, text.as_bytes(), command.force)?;
+    tell!("Public key: {public}");
+    Ok(())
+}
+
+/// Makes the default identity, and the default recipients unless there are some: those may be a team's.
+fn write_default(text: &str, public: &str) -> Result<()> {
+    let (identity, recipients) = defaults::make()?;
+    write(&identity, text.as_bytes(), false)?;
+    tell!("wattlock: default key {}", one_line(&identity));
+    match write(&recipients, format!("{public}\n").as_bytes(), false) {
+        Ok(()) => tell!("wattlock: default recipients {}", one_line(&recipients)),
+        Err(error) => match error.downcast_ref() {
+            Some(wattlock_door::Error::OutputExists(_)) => {
+                tell!("wattlock: {} stays as it is: without the new key in it", one_line(&recipients));
+            }
+            _ => return Err(error),
+        },
+    }
     tell!("Public key: {public}");
     Ok(())
 }

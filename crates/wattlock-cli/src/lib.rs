@@ -11,6 +11,7 @@ mod ask;
 mod calibrate;
 mod clocks;
 mod cpu;
+mod defaults;
 mod doctor;
 mod energy;
 mod engines;
@@ -18,9 +19,13 @@ mod files;
 mod fs;
 mod gzip;
 mod keygen;
+mod keys;
+mod lines;
+mod manual;
 mod mount;
 mod nginx;
 mod openssl;
+mod progress;
 mod serve;
 mod status;
 mod stream;
@@ -54,29 +59,32 @@ enum Command {
     Seal(files::Seal),
     #[command(alias = "decrypt")]
     Open(files::Open),
-    Gzip(gzip::Command),
-    Sum(sum::Command),
     Keygen(keygen::Command),
-    Calibrate(calibrate::Command),
-    Energy(energy::Command),
-    /// Measure ciphers, dispatch, files, compression, start-up, public keys and HTTPS, with peers beside them
-    Bench(workshop::Command),
-    /// Draw one page with pictures from the JSON of other commands: benches, comparisons, joules, a calibration
-    Report(workshop::Command),
     Fs(fs::Command),
     Mount(mount::Command),
     Umount(mount::Umount),
-    /// Reproduce published systems on modelled machines in virtual time: published, simulated and improved side by side
-    Lab(workshop::Command),
+    Stream(stream::Command),
+    Gzip(gzip::Command),
+    Sum(sum::Command),
     Serve(site::Command),
     Nginx(nginx::Command),
-    Engines(engines::Command),
-    Clocks(clocks::Command),
-    Doctor(doctor::Command),
+    Openssl(openssl::Command),
     Status(status::Command),
     Top(top::Command),
-    Stream(stream::Command),
-    Openssl(openssl::Command),
+    Doctor(doctor::Command),
+    Engines(engines::Command),
+    Calibrate(calibrate::Command),
+    Energy(energy::Command),
+    Clocks(clocks::Command),
+    /// Measure ciphers, dispatch, files, compression, start-up, public keys and HTTPS, with peers beside them
+    Bench(workshop::Command),
+    /// Reproduce published systems on modelled machines in virtual time: published, simulated and improved side by side
+    Lab(workshop::Command),
+    /// Draw one page with pictures from the JSON of other commands: benches, comparisons, joules, a calibration
+    Report(workshop::Command),
+    Completions(manual::Completions),
+    #[command(name = "man")]
+    Pages(manual::Pages),
     /// List what each exit code means
     ExitCodes,
 }
@@ -92,6 +100,8 @@ pub fn main() -> ExitCode {
 
 impl Program for Arguments {
     const HELP: &'static str = include_str!("help.txt");
+
+    const COMMIT: &'static str = env!("WATTLOCK_COMMIT");
 
     fn words() -> Vec<OsString> {
         mount::as_asked(std::env::args_os().collect())
@@ -123,6 +133,21 @@ impl Program for Arguments {
             Command::Stream(command) => command.cleans_up(),
             Command::Fs(command) => command.cleans_up(),
             _ => false,
+        }
+    }
+
+    fn failed(&self, line: &str, code: u8) {
+        let json = match &self.command {
+            Command::Seal(command) => command.json(),
+            Command::Open(command) => command.json(),
+            Command::Gzip(command) => command.json,
+            Command::Sum(command) => command.json,
+            Command::Fs(command) => command.json,
+            _ => false,
+        };
+        if json {
+            // If it is lost, the line on standard error and the exit code say the same.
+            let _ = lines::Line::default().failed(line, code).put();
         }
     }
 
@@ -183,6 +208,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Top(command) => top::run(command),
         Command::Stream(command) => stream::run(command, choice),
         Command::Openssl(command) => openssl::run(command, choice),
+        Command::Completions(command) => manual::completions(command),
+        Command::Pages(command) => manual::pages(command),
         Command::ExitCodes => {
             put!("{}", exit_codes());
             Ok(())

@@ -121,6 +121,11 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         zeroize::Zeroize::zeroize(&mut buffer);
     }
 
+    /// Bytes of content that authenticated so far.
+    pub fn bytes(&self) -> u64 {
+        self.state().found.bytes
+    }
+
     /// What was found, sorted by line.
     pub fn found(&self) -> Found {
         let mut found = self.state().found.clone();

@@ -11,6 +11,8 @@ pub mod text;
 
 pub mod calibration;
 pub mod date;
+pub mod definition;
+pub mod environment;
 
 #[allow(unsafe_code)]
 pub mod handed;

@@ -8,20 +8,21 @@ use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use wattlock_door::{Exit, Known, exit_of, known};
 
-use crate::{INTERRUPTED, handed, heeded, help, setup};
+use crate::definition::Definition;
+use crate::{INTERRUPTED, environment, handed, heeded, help, setup};
 
 /// The program of users.
-const WATTLOCK: &str = "wattlock";
+pub const WATTLOCK: &str = "wattlock";
 /// The program of benches.
 pub const BENCH: &str = "wattlock-bench";
 /// The program of simulations and reports.
@@ -42,6 +43,9 @@ pub trait Program: CommandFactory + FromArgMatches {
     /// What stands below its commands' own help (`help.rs`).
     const HELP: &'static str;
 
+    /// The commit that it is built from, with `+` if it was changed (`build.rs` of `wattlock-bench`).
+    const COMMIT: &'static str;
+
     /// Its command line.
     fn words() -> Vec<OsString>;
 
@@ -59,6 +63,9 @@ pub trait Program: CommandFactory + FromArgMatches {
     fn hands_signals_on(&self) -> bool {
         false
     }
+
+    /// An error that ends the command, for a command that prints JSON: nothing else tells it apart from its lines.
+    fn failed(&self, _line: &str, _code: u8) {}
 
     /// Whether it has something to clean up when it is interrupted.
     fn cleans_up(&self) -> bool;
@@ -85,6 +92,12 @@ pub trait Program: CommandFactory + FromArgMatches {
 
 /// A program from its words to its exit code.
 pub fn main<P: Program>() -> ExitCode {
+    if std::env::args_os().skip(1).eq([DEFINITIONS]) {
+        return match print_definitions::<P>() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, P::ENDS),
+        };
+    }
     let (matches, program) = match parse::<P>() {
         Ok(parsed) => parsed,
         Err(error) => return P::refusal(&error).unwrap_or_else(|| answer::<P>(&error)),
@@ -111,13 +124,56 @@ pub fn main<P: Program>() -> ExitCode {
     AT_ONCE.store(!program.cleans_up(), Ordering::SeqCst);
     match program.run() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error, P::ENDS),
+        Err(error) => {
+            if error.downcast_ref::<Told>().is_none() {
+                program.failed(&line(&error), code_of(&error, P::ENDS));
+            }
+            fail(&error, P::ENDS)
+        }
     }
 }
 
+/// What one of these programs is called with to print its command line as data ([`Definition`]).
+const DEFINITIONS: &str = "--definitions";
+
 /// All its commands, as their help has them.
-fn command<P: Program>() -> clap::Command {
-    help::with_examples(heeded::shown(P::command()), WATTLOCK, P::HELP)
+pub fn command<P: Program>() -> clap::Command {
+    let command = heeded::shown(P::command()).long_version(&*version(P::COMMIT).leak());
+    let command = help::with_examples(command, WATTLOCK, P::HELP);
+    let below = command.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
+    command.after_long_help(below + &environment::help())
+}
+
+fn print_definitions<P: Program>() -> Result<()> {
+    put!("{}", serde_json::to_string(&Definition::of(&command::<P>()))?);
+    Ok(())
+}
+
+/// The command line of another program of ours, as it prints it itself; none if the program is not there.
+///
+/// # Errors
+/// It does not start, or is of a version that does not know the question.
+pub fn definition_of(name: &'static str) -> Result<Option<Definition>> {
+    let Some(program) = find(name) else { return Ok(None) };
+    let asked = Command::new(&program).arg(DEFINITIONS).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let asked = asked.with_context(|| program.display().to_string())?;
+    let known = serde_json::from_slice(&asked.stdout).ok().filter(|_| asked.status.success());
+    known.map(Some).with_context(|| format!("{}: of another version", program.display()))
+}
+
+/// Version, commit and what the program was built with, a line each. The same sources give the same text.
+fn version(commit: &str) -> String {
+    let commit = match commit.strip_suffix('+') {
+        Some(name) => format!("{name}, changed"),
+        None => commit.to_owned(),
+    };
+    let cards = if setup::emulation().is_some() { "with" } else { "without" };
+    format!(
+        "{}\ncommit {commit}\nfor {} on {}, {cards} emulated cards",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::ARCH,
+        std::env::consts::OS
+    )
 }
 
 fn parse<P: Program>() -> Result<(ArgMatches, P), clap::Error> {
@@ -165,6 +221,11 @@ fn handle_interrupts(also: fn()) -> Result<(), ctrlc::Error> {
             std::process::exit(130);
         }
     })
+}
+
+/// The exit code that belongs to an error.
+fn code_of(error: &anyhow::Error, ends: &[Known]) -> u8 {
+    exit_of(error.chain(), ends).map_or(1, Exit::code)
 }
 
 /// One line on standard error, unless it was told already, and the exit code that belongs to the error.

@@ -23,13 +23,15 @@ use zeroize::Zeroizing;
 use super::Work;
 use super::known::{Book, Known, Said, Use};
 use crate::ask::{self, Terminal};
-use crate::files::{first_line, is_dash, read_identity_file, read_key_file, within};
+use crate::defaults;
+use crate::files::is_dash;
+use crate::keys::{first_line, read_identity_file, read_key_file, unlocked, within};
 
 /// What opens the volume.
 #[derive(Debug, Clone, Args)]
 pub struct Keys {
-    /// Open with the identities in this file: age's, or an SSH private key; may be repeated. Without it, a passphrase of
-    /// the volume is asked for
+    /// Open with the identities in this file: age's, or an SSH private key; may be repeated. Without it, with the default
+    /// identity, or a passphrase of the volume is asked for
     #[arg(short, long = "identity", value_name = "FILE")]
     identities: Vec<PathBuf>,
     /// Read the passphrase from the first line of a file instead of the terminal (`/dev/fd/3`: a descriptor; `-`:
@@ -51,6 +53,9 @@ pub struct Keys {
     /// anew or restored from a backup
     #[arg(long)]
     accept_changed: bool,
+    /// No default identity, as for mount(8)
+    #[arg(long, hide = true)]
+    no_default: bool,
     #[arg(skip)]
     read: Once,
 }
@@ -78,6 +83,8 @@ struct Once(Arc<Mutex<Secrets>>);
 struct Secrets {
     identities: HashMap<PathBuf, Zeroizing<Vec<u8>>>,
     passphrase: Option<SecretString>,
+    /// The user's default identity, once it was looked for.
+    default: Option<Option<PathBuf>>,
 }
 
 impl fmt::Debug for Once {
@@ -95,6 +102,22 @@ impl Once {
         let content = read_identity_file(path, terminal)?;
         secrets.identities.insert(path.to_owned(), content.clone());
         Ok(content)
+    }
+
+    /// Where the default identity is, if there is one; it is looked for once.
+    fn users_own(&self, terminal: &Terminal) -> Result<Option<PathBuf>> {
+        let mut secrets = lock(&self.0);
+        if let Some(known) = &secrets.default {
+            return Ok(known.clone());
+        }
+        let found = defaults::identity()?;
+        let path = found.as_ref().map(|found| found.path.clone());
+        if let Some(defaults::Found { path, content }) = found {
+            let content = unlocked(&path, content, terminal)?;
+            secrets.identities.insert(path, content);
+        }
+        secrets.default = Some(path.clone());
+        Ok(path)
     }
 
     /// The passphrase, which `get` gives the first time.
@@ -163,13 +186,20 @@ impl Keys {
         }
         let terminal = Terminal::default();
         let mut identities = Vec::new();
-        for path in &self.identities {
+        let given = !self.identities.is_empty() || self.passphrase_file.is_some() || self.key.is_some();
+        let default = if given || self.no_default { None } else { self.read.users_own(&terminal)? };
+        for path in self.identities.iter().chain(&default) {
             let content = self.read.identity(path, &terminal)?;
             let read = keys::identities(&content, terminal.clone());
             identities.extend(read.map_err(|error| within(path, terminal.explain(error)))?);
         }
         let mut access = Access::identities(identities);
-        if self.identities.is_empty() || self.passphrase_file.is_some() || self.key.is_some() {
+        // The default identity may be none of this volume's, and one of its passphrases may be known.
+        let may_be_typed = default.is_none() || !folder.locked()?.is_empty();
+        if (self.identities.is_empty() && may_be_typed)
+            || self.passphrase_file.is_some()
+            || self.key.is_some()
+        {
             self.check_locked(folder)?;
             if let Some(path) = &self.passphrase_file {
                 self.read.passphrase(|| first_line(path).map(Some))?;
@@ -207,9 +237,10 @@ impl Keys {
                 let there = if names.is_empty() { String::new() } else { format!("; there are {names}") };
                 Err(Error::Usage(format!("no passphrase is called {name}{there}")))
             }
-            None if folder.locked()?.is_empty() => {
-                Err(Error::Usage("the volume has no passphrase: give an identity with -i".into()))
-            }
+            None if folder.locked()?.is_empty() => Err(Error::Usage(format!(
+                "the volume has no passphrase: give an identity with -i, or have a default one in {}",
+                defaults::identity_place()
+            ))),
             None => Ok(()),
         }
     }
@@ -269,15 +300,24 @@ impl NewKeys {
             && self.passphrase_file.is_none()
     }
 
-    /// Adds them to a volume. Returns locked identities by name.
-    pub fn add(&self, volume: &mut Volume, runtime: &Runtime) -> Result<Vec<(String, Vec<u8>)>> {
+    /// Adds them, or the user's default recipients, to a volume. Returns locked identities by name.
+    pub fn add(
+        &self,
+        volume: &mut Volume,
+        default: Option<defaults::Found>,
+        runtime: &Runtime,
+    ) -> Result<Vec<(String, Vec<u8>)>> {
         for text in &self.recipients {
             let (name, recipient) = named(text);
             add_recipient(volume, name, recipient)?;
         }
+        let mut lists = Vec::new();
         for path in &self.recipient_files {
-            let content = read_key_file(path)?;
-            let listed = keys::recipients_in(&content).map_err(|error| within(path, error))?;
+            lists.push((path.clone(), read_key_file(path)?));
+        }
+        lists.extend(default.map(|default| (default.path, default.content)));
+        for (path, content) in &lists {
+            let listed = keys::recipients_in(content).map_err(|error| within(path, error))?;
             for line in listed.left_out {
                 tell!("wattlock: {}: {line}, left out", one_line(path));
             }

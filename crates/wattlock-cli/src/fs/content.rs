@@ -9,13 +9,14 @@ use anyhow::Result;
 use clap::Args;
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use wattlock_door::one_line;
+use wattlock_door::{Exit, one_line};
 use wattlock_files::Error as FileError;
 use wattlock_fs::Error;
 use wattlock_fs::tree::Entry;
 
 use super::access::Keys;
 use super::world::{Inner, World, about, go_on, status};
+use crate::lines::Line;
 use wattlock_shell::setup::{self, Choice};
 
 /// List a folder of a volume
@@ -48,7 +49,7 @@ pub struct Cat {
 }
 
 /// Runs `wattlock fs ls`.
-pub fn ls(command: &Ls, choice: &Choice) -> Result<()> {
+pub fn ls(command: &Ls, json: bool, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     let mut world = World::open(&command.keys, &command.folder, false, &runtime)?;
     let path = &command.path;
@@ -58,40 +59,65 @@ pub fn ls(command: &Ls, choice: &Choice) -> Result<()> {
         return Err(wattlock_door::Error::NotFound(path.clone()).into());
     }
     if let (Some(entry), false) = (&spot.entry, kind == Some(FileType::Directory)) {
-        return line(&mut world, &spot.inside, entry, &spot.name, command.long);
+        return line(&mut world, &spot.inside, entry, &spot.name, (command.long, json));
     }
     let inside = world.folder(&spot).map_err(|error| about(path, error))?;
     let (listed, foreign) = world.list(&inside).map_err(|error| about(path, error))?;
     for entry in &listed {
         go_on()?;
-        line(&mut world, &inside, &entry.entry(), &entry.name, command.long)?;
+        line(&mut world, &inside, &entry.entry(), &entry.name, (command.long, json))?;
     }
     for stored in &foreign {
         let what = world.tree.said_of_foreign(&inside.folder, stored);
         eprintln!("wattlock: {}: {what}", one_line(Path::new(stored)));
+        if json {
+            Line::of(stored).with("foreign", what).put()?;
+        }
     }
     Ok(())
 }
 
-fn line(world: &mut World, inside: &Inner, entry: &Entry, name: &[u8], long: bool) -> Result<()> {
-    let shown = one_line(Path::new(OsStr::from_bytes(name)));
-    if !long {
+fn line(
+    world: &mut World,
+    inside: &Inner,
+    entry: &Entry,
+    name: &[u8],
+    (long, json): (bool, bool),
+) -> Result<()> {
+    let name = OsStr::from_bytes(name);
+    let shown = one_line(Path::new(name));
+    if !long && !json {
         say!("{shown}");
         return Ok(());
     }
     let gone = || Error::io("looking at a file", Errno::NOENT);
     let status = status(&inside.folder, entry)?.ok_or_else(gone)?;
     let (kind, mode) = (FileType::from_raw_mode(status.st_mode), status.st_mode);
-    let letter = match kind {
-        FileType::RegularFile => '-',
-        FileType::Directory => 'd',
-        FileType::Symlink => 'l',
-        FileType::Fifo => 'p',
-        FileType::Socket => 's',
-        FileType::BlockDevice => 'b',
-        _ => 'c',
+    let (letter, word) = match kind {
+        FileType::RegularFile => ('-', "file"),
+        FileType::Directory => ('d', "folder"),
+        FileType::Symlink => ('l', "link"),
+        FileType::Fifo => ('p', "pipe"),
+        FileType::Socket => ('s', "socket"),
+        FileType::BlockDevice => ('b', "block-device"),
+        _ => ('c', "character-device"),
     };
     let size = world.size(inside, entry, &status)?;
+    if json {
+        let line = Line::of(name).with("kind", word).with("mode", format!("{:04o}", mode & 0o7777));
+        let line = line.with("uid", status.st_uid).with("gid", status.st_gid).with("bytes", size);
+        let line = match kind {
+            FileType::Symlink => match world.tree.read_link(&inside.folder, entry, &mut world.crypto) {
+                Ok(target) => line.name("target", OsStr::from_bytes(&target)),
+                Err(error) => {
+                    let code = error.code();
+                    line.failed(&error.to_string(), code)
+                }
+            },
+            _ => line,
+        };
+        return Ok(line.put()?);
+    }
     let mut target = String::new();
     if kind == FileType::Symlink {
         target = match world.tree.read_link(&inside.folder, entry, &mut world.crypto) {

@@ -19,6 +19,7 @@ use super::known::{Known, Use};
 use super::world::{in_clear, stop};
 use super::{Work, store};
 use crate::ask::Terminal;
+use crate::lines::Line;
 use wattlock_mount::Rotation;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
@@ -130,13 +131,21 @@ impl Command {
 }
 
 /// Runs the command.
-pub fn run(command: &Command, choice: &Choice) -> Result<()> {
+pub fn run(command: &Command, json: bool, choice: &Choice) -> Result<()> {
     match command {
-        Command::Add(command) => add(command, choice),
-        Command::List(command) => list(command, choice),
-        Command::Remove(command) => remove(command, choice),
-        Command::Rotate(command) => rotate_all(command, choice),
+        Command::Add(command) => add(command, json, choice),
+        Command::List(command) => list(command, json, choice),
+        Command::Remove(command) => remove(command, json, choice),
+        Command::Rotate(command) => rotate_all(command, json, choice),
     }
+}
+
+/// What became of a key, if lines of JSON are wanted.
+fn put(json: bool, done: &str, name: &str) -> Result<()> {
+    if json {
+        Line::default().with(done, name).put()?;
+    }
+    Ok(())
 }
 
 /// A volume whose settings are to change: read while no other command may write them.
@@ -171,7 +180,7 @@ impl<'a> Change<'a> {
     }
 }
 
-fn add(command: &Add, choice: &Choice) -> Result<()> {
+fn add(command: &Add, json: bool, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     let (keys, path, name) = (&command.keys, &command.folder, command.name.as_deref());
     if name.is_some_and(is_before_name) {
@@ -187,7 +196,9 @@ fn add(command: &Add, choice: &Choice) -> Result<()> {
         add_recipient(&mut volume, name, recipient)?;
         let mut change = Change::begin(keys, path, folder, &runtime)?;
         add_recipient(&mut change.volume, name, recipient)?;
-        return change.write(&command.plugins.with(keys, Some(recipient)));
+        change.write(&command.plugins.with(keys, Some(recipient)))?;
+        let added = change.volume.openers.last().map_or("", |opener| opener.name.as_str());
+        return put(json, "added", added);
     }
     let (name, words) =
         (name.unwrap_or("passphrase"), new_passphrase(command.new_passphrase_file.as_deref())?);
@@ -198,12 +209,20 @@ fn add(command: &Add, choice: &Choice) -> Result<()> {
     if written.is_err() {
         change.folder.forget_locked(name)?;
     }
-    written
+    written.and_then(|()| put(json, "added", name))
 }
 
-fn list(command: &List, choice: &Choice) -> Result<()> {
+fn list(command: &List, json: bool, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     let Opened { volume, known, .. } = command.keys.open(&command.folder, Use::Read, &runtime)?;
+    if json {
+        for opener in &volume.openers {
+            let kind = if opener.passphrase { "passphrase" } else { "key" };
+            let line = Line::default().with("name", opener.name.as_str()).with("kind", kind);
+            line.with("recipient", opener.recipient.as_str()).put()?;
+        }
+        return Ok(Line::default().with("fingerprint", known.fingerprint()).put()?);
+    }
     put!("{}", table(&volume));
     say!("");
     say!("fingerprint {}", known.fingerprint());
@@ -219,7 +238,7 @@ fn table(volume: &Volume) -> String {
     text::table(&["name", "kind", "recipient"], &rows)
 }
 
-fn remove(command: &Remove, choice: &Choice) -> Result<()> {
+fn remove(command: &Remove, json: bool, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     let Opened { folder, .. } = command.keys.open(&command.folder, Use::Write, &runtime)?;
     let mut change = Change::begin(&command.keys, &command.folder, folder, &runtime)?;
@@ -233,12 +252,12 @@ fn remove(command: &Remove, choice: &Choice) -> Result<()> {
         "wattlock: {} may have kept the volume's key: `wattlock fs key rotate` takes it away",
         command.name
     );
-    Ok(())
+    put(json, "removed", &command.name)
 }
 
 /// Changes a passphrase. The identity is new with it, so that the volume's own file is, too: the locked identity is
 /// replaced last, and until then the old passphrase opens the volume.
-pub fn passwd(command: &Passwd, choice: &Choice) -> Result<()> {
+pub fn passwd(command: &Passwd, json: bool, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     let Opened { folder, volume, .. } = command.keys.open(&command.folder, Use::Write, &runtime)?;
     let name = which(command.name.as_deref(), &volume)?;
@@ -264,7 +283,7 @@ pub fn passwd(command: &Passwd, choice: &Choice) -> Result<()> {
     change.shut_out()?;
     change.write(&plugins)?;
     gone.iter().try_for_each(|opener| change.folder.forget_locked(&opener.name))?;
-    Ok(())
+    put(json, "changed", &name)
 }
 
 /// Behind a passphrase's name: what it was before a change that has not ended.
@@ -300,7 +319,7 @@ fn which(name: Option<&str>, volume: &Volume) -> Result<String, Error> {
     }
 }
 
-fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
+fn rotate_all(command: &Rotate, json: bool, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     let Opened { folder, .. } = command.keys.open(&command.folder, Use::Write, &runtime)?;
     let mut change = Change::begin(&command.keys, &command.folder, folder, &runtime)?;
@@ -375,6 +394,10 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
     change.volume.keys.drain(..change.volume.keys.len() - 1);
     change.write(&plugins)?;
     tell!("wattlock: {sealed} headers and records sealed anew");
+    if json {
+        let line = Line::default().with("sealed", sealed).with("lost", lost.len());
+        line.with("removed", command.remove.clone()).put()?;
+    }
     if lost.is_empty() {
         return Ok(());
     }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use rustix::process::DumpableBehavior;
-use wattlock_door::{Known, exit_of, known};
+use wattlock_door::{Exit, Known, exit_of, known};
 use wattlock_files::keys::WORK_FACTOR;
 use wattlock_fs::Error;
 use wattlock_fs::store::FolderStore;
@@ -24,6 +24,9 @@ use wattlock_fs::tree::Tree;
 use wattlock_fs::volume::{self, NameMode, Volume};
 
 use crate::ask::Terminal;
+use crate::defaults;
+use crate::files::refuse_mixture;
+use crate::lines::Line;
 use crate::mount;
 use access::NewKeys;
 use recovery::Recovery;
@@ -38,6 +41,9 @@ pub const REPAIRED: (u8, &str) = (86, "volume damaged and repaired");
 pub struct Command {
     #[command(subcommand)]
     command: Sub,
+    /// Print a line of JSON for each thing (docs/use/command-line.md)
+    #[arg(long, global = true)]
+    pub json: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -129,17 +135,21 @@ impl Command {
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     hide_memory();
+    let json = command.json;
     let done = match &command.command {
-        Sub::Init(command) => init(command, choice),
-        Sub::Key(command) => keys::run(command, choice),
-        Sub::Passwd(command) => keys::passwd(command, choice),
-        Sub::Ls(command) => content::ls(command, choice),
+        Sub::Init(command) => init(command, json, choice),
+        Sub::Key(command) => keys::run(command, json, choice),
+        Sub::Passwd(command) => keys::passwd(command, json, choice),
+        Sub::Ls(command) => content::ls(command, json, choice),
+        Sub::Cat(_) if json => {
+            Err(Error::Usage("--json does nothing for `fs cat`: leave it out".into()).into())
+        }
         Sub::Cat(command) => content::cat(command, choice),
-        Sub::Cp(command) => copy::cp(command, choice),
-        Sub::Rm(command) => rm::rm(command, choice),
-        Sub::Check(command) => check::run(command, choice),
-        Sub::Status(command) => mount::status(command),
-        Sub::Set(command) => mount::set(command),
+        Sub::Cp(command) => copy::cp(command, json, choice),
+        Sub::Rm(command) => rm::rm(command, json, choice),
+        Sub::Check(command) => check::run(command, json, choice),
+        Sub::Status(command) => mount::status(command, json),
+        Sub::Set(command) => mount::set(command, json),
     };
     done.map_err(|error| match command.folder() {
         Some(folder) => world::located(folder, error),
@@ -163,8 +173,13 @@ fn raise_descriptors() {
 
 /// Whether nothing more can be done after an error: an interrupt, a full disk, a reader that is gone.
 fn ends(error: &anyhow::Error) -> bool {
+    matches!(code_of(error), 43 | 44 | 130)
+}
+
+/// The exit code of an error of one file.
+fn code_of(error: &anyhow::Error) -> u8 {
     let known: [Known; 3] = [known::<wattlock_door::Error>, known::<wattlock_files::Error>, known::<Error>];
-    exit_of(error.chain(), &known).is_some_and(|exit| matches!(exit.code(), 43 | 44 | 130))
+    exit_of(error.chain(), &known).map_or(1, Exit::code)
 }
 
 /// Device and inode number of what a descriptor names.
@@ -191,14 +206,16 @@ fn store(path: &Path) -> Result<FolderStore, wattlock_fs::Error> {
     FolderStore::open(path).map_err(|error| wattlock_fs::Error::io("opening the volume", error))
 }
 
-fn init(command: &Init, choice: &Choice) -> Result<()> {
+fn init(command: &Init, json: bool, choice: &Choice) -> Result<()> {
+    refuse_mixture(json, matches!(command.recovery, Some(None)))?;
     let path = &command.folder;
-    if command.keys.none() {
+    let default = if command.keys.none() { defaults::recipients_file()? } else { None };
+    if command.keys.none() && default.is_none() {
         let what = "to whom? give -r, -R or -p; `wattlock keygen -o key.txt` makes a key";
         return Err(wattlock_fs::Error::Usage(what.into()).into());
     }
     let made = make_folder(path)?;
-    let result = fill(command, choice);
+    let result = fill(command, default, json, choice);
     if result.is_err() && made {
         // What was refused leaves nothing behind; what cannot be removed is not ours alone.
         let _ = std::fs::remove_dir(path);
@@ -206,7 +223,7 @@ fn init(command: &Init, choice: &Choice) -> Result<()> {
     result
 }
 
-fn fill(command: &Init, choice: &Choice) -> Result<()> {
+fn fill(command: &Init, default: Option<defaults::Found>, json: bool, choice: &Choice) -> Result<()> {
     if let Some(Some(file)) = &command.recovery {
         recovery::refuse_inside(file, &command.folder)?;
     }
@@ -218,7 +235,7 @@ fn fill(command: &Init, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     let crypto = &mut runtime.dispatcher();
     let mut volume = Volume::generate(command.chunk, command.names.into())?;
-    let locked = command.keys.add(&mut volume, &runtime)?;
+    let locked = command.keys.add(&mut volume, default, &runtime)?;
     // Before the volume is one: a key that cannot be printed is none.
     if let Some(to) = &command.recovery {
         let recovery = Recovery::add(&mut volume)?;
@@ -244,6 +261,11 @@ fn fill(command: &Init, choice: &Choice) -> Result<()> {
     }
     let known = known::Known::made(&command.folder, &volume, crypto)?;
     tell_made(&command.folder, &volume, known.fingerprint());
+    if json {
+        let names: Vec<&str> = volume.openers.iter().map(|opener| opener.name.as_str()).collect();
+        let line = Line::default().name("volume", &command.folder).with("fingerprint", known.fingerprint());
+        line.with("keys", names).put()?;
+    }
     Ok(())
 }
 

@@ -7,9 +7,13 @@ use anyhow::Result;
 use wattlock_door::one_line;
 use wattlock_shell::program::{self, Told};
 
+use crate::lines::Line;
+
 /// What a command did to many files.
 #[derive(Default)]
 pub struct Report {
+    /// Whether a line of JSON is printed for each file.
+    json: bool,
     pub done: u64,
     pub skipped: u64,
     refused: u64,
@@ -20,16 +24,33 @@ pub struct Report {
 }
 
 impl Report {
-    /// A file that was refused.
-    pub fn refuse(&mut self, error: anyhow::Error) {
-        self.refused += 1;
-        self.fail(error);
+    /// An empty one; `json` says whether a line of JSON is printed for each file.
+    pub fn new(json: bool) -> Report {
+        Report { json, ..Report::default() }
     }
 
-    /// Something that is to be known, and to decide the exit code.
-    pub fn fail(&mut self, error: anyhow::Error) {
-        eprintln!("wattlock: {}", program::line(&error));
+    /// A file that was refused.
+    pub fn refuse(&mut self, path: &Path, error: anyhow::Error) {
+        self.refused += 1;
+        self.fail(path, error);
+    }
+
+    /// Something that is to be known of a file, and to decide the exit code.
+    pub fn fail(&mut self, path: &Path, error: anyhow::Error) {
+        let said = program::line(&error);
+        eprintln!("wattlock: {said}");
+        let line = Line::of(path).failed(&said, super::code_of(&error));
         self.first.get_or_insert(error);
+        self.put(line);
+    }
+
+    /// Prints what became of a file, if lines of JSON are wanted.
+    pub fn put(&mut self, line: Line) {
+        if self.json
+            && let Err(lost) = line.put()
+        {
+            self.first.get_or_insert(lost.into());
+        }
     }
 
     /// Something that the system does not let this user keep.
@@ -42,6 +63,10 @@ impl Report {
     /// # Errors
     /// Standard output does not take it.
     pub fn say(&self, done: &str) -> Result<()> {
+        if self.json {
+            let line = Line::default().with(done, self.done).with("skipped", self.skipped);
+            return Ok(line.with("refused", self.refused).put()?);
+        }
         say!("{} {done}, {} skipped, {} refused", self.done, self.skipped, self.refused);
         Ok(())
     }

@@ -22,6 +22,7 @@ use super::access::Keys;
 use super::report::Report;
 use super::world::{Inner, World, about, go_on, parts, status};
 use crate::ask;
+use crate::lines::Line;
 use wattlock_shell::setup::{self, Choice};
 
 /// Remove files from a volume, also on a full disk
@@ -44,17 +45,17 @@ pub struct Rm {
 }
 
 /// Runs `wattlock fs rm`.
-pub fn rm(command: &Rm, choice: &Choice) -> Result<()> {
+pub fn rm(command: &Rm, json: bool, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     super::raise_descriptors();
     let mut world = World::open(&command.keys, &command.folder, true, &runtime)?;
     let _lock = lock(&command.folder)?;
-    let mut report = Report::default();
+    let mut report = Report::new(json);
     let mut found = Vec::new();
     for path in &command.paths {
         match find(&mut world, path, command.recursive) {
             Ok((inside, entry)) => found.push((path, inside, entry)),
-            Err(error) => report.refuse(error),
+            Err(error) => report.refuse(path, error),
         }
     }
     let names: Vec<String> = found.iter().map(|(path, ..)| one_line(path)).collect();
@@ -65,8 +66,8 @@ pub fn rm(command: &Rm, choice: &Choice) -> Result<()> {
     for (path, inside, entry) in found {
         match remove(&world, &inside, &entry) {
             Err(error) if super::ends(&error) => return Err(error),
-            Err(error) => report.refuse(about(path, error)),
-            Ok(()) => {}
+            Err(error) => report.refuse(path, about(path, error)),
+            Ok(()) => report.put(Line::of(path).with("removed", true)),
         }
     }
     report.end()

@@ -32,6 +32,7 @@ use crate::fs::access::{Keys, Opened};
 use crate::fs::hide_memory;
 use crate::fs::known::{Known, Use};
 use crate::fs::world::located;
+use crate::lines::Line;
 use crate::{status as telemetry, text};
 use daemon::Daemon;
 use place::{Mounts, Overlap};
@@ -448,19 +449,27 @@ fn ask(mountpoint: &Path, request: &str) -> Result<Vec<String>> {
 }
 
 /// Runs `wattlock fs status`.
-pub fn status(command: &Status) -> Result<()> {
+pub fn status(command: &Status, json: bool) -> Result<()> {
     loop {
-        for line in ask(&command.mountpoint, "status")? {
-            say!("{line}");
+        let lines = ask(&command.mountpoint, "status")?;
+        if json {
+            Line::default().name("mountpoint", &command.mountpoint).with("lines", lines).put()?;
+        } else {
+            lines.iter().try_for_each(|line| -> Result<()> {
+                say!("{line}");
+                Ok(())
+            })?;
         }
         let Some(seconds) = command.watch else { return Ok(()) };
-        say!("");
+        if !json {
+            say!("");
+        }
         std::thread::sleep(Duration::from_secs_f64(seconds));
     }
 }
 
 /// Runs `wattlock fs set`.
-pub fn set(command: &Set) -> Result<()> {
+pub fn set(command: &Set, json: bool) -> Result<()> {
     if let Some(wrong) = command
         .changes
         .iter()
@@ -468,5 +477,9 @@ pub fn set(command: &Set) -> Result<()> {
     {
         return Err(Error::Usage(format!("{wrong}: not KEY=VALUE")).into());
     }
-    ask(&command.mountpoint, &format!("set {}", command.changes.join(" "))).map(|_| ())
+    ask(&command.mountpoint, &format!("set {}", command.changes.join(" ")))?;
+    if json {
+        Line::default().name("mountpoint", &command.mountpoint).with("set", command.changes.clone()).put()?;
+    }
+    Ok(())
 }

@@ -89,7 +89,8 @@ pub fn as_asked(arguments: Vec<OsString>) -> Vec<OsString> {
     if called.is_none_or(|name| name != "mount.wattlock" && name != "mount.fuse.wattlock") {
         return arguments;
     }
-    let mut asked = vec![OsString::from("wattlock"), OsString::from("mount")];
+    // What mounts at boot and what root mounts by hand must be the same: fstab names the key.
+    let mut asked: Vec<OsString> = ["wattlock", "mount", "--no-default"].map(OsString::from).into();
     let mut rest = arguments.into_iter().skip(1);
     while let Some(argument) = rest.next() {
         match argument.to_str() {
@@ -110,7 +111,7 @@ mod tests {
     fn what_mount_calls_becomes_a_command() {
         let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
         let asked = as_asked(words("/sbin/mount.wattlock vol mnt -s -t fuse.wattlock -o rw,identity=k"));
-        assert_eq!(asked, words("wattlock mount vol mnt -o rw,identity=k"));
+        assert_eq!(asked, words("wattlock mount --no-default vol mnt -o rw,identity=k"));
         let own = words("/usr/bin/wattlock mount vol mnt -v");
         assert_eq!(as_asked(own.clone()), own);
     }

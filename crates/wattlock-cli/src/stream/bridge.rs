@@ -10,7 +10,7 @@ use wattlock_shell::program::{BRIDGE as NAME, NotInstalled};
 use wattlock_stream::record::StreamId;
 
 /// The bridge's own page of help, which its tests keep as it is.
-const HELP: &str = include_str!("../../../wattlock-bridge/help.txt");
+pub const HELP: &str = include_str!("../../../wattlock-bridge/help.txt");
 
 /// Copy topics of a Kafka cluster, sealing or opening their records, exactly once
 #[derive(Debug, Args)]

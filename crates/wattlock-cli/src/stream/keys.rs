@@ -19,7 +19,7 @@ use wattlock_shell::date::civil;
 
 use super::bridge::{self, Uses};
 use crate::ask::Terminal;
-use crate::files;
+use crate::keys;
 use crate::wrong::usage;
 
 /// Manage the keys of records that are sealed one by one
@@ -183,7 +183,7 @@ fn runtime() -> anyhow::Result<Runtime> {
 impl To {
     fn sealer(&self) -> anyhow::Result<Sealer> {
         let terminal = Terminal::default();
-        let recipients = files::recipients(&self.recipients, &self.recipient_files, &[], &terminal)?;
+        let recipients = keys::recipients(&self.recipients, &self.recipient_files, &[], &terminal)?;
         if recipients.is_empty() {
             return Err(usage("for whom? give -r or -R"));
         }
@@ -256,7 +256,7 @@ fn rewrap(command: &Rewrap) -> anyhow::Result<()> {
     let desk = command.place.desk()?;
     let mut keys = desk.keys()?;
     let terminal = Terminal::default();
-    let opener = Opener::new(files::identities(&command.identities, &terminal)?);
+    let opener = Opener::new(keys::identities(&command.identities, &terminal)?);
     let ids: Vec<StreamId> = match &command.ids[..] {
         [] => keys.list()?.0.iter().map(|entry| entry.id).collect(),
         ids => ids.to_vec(),

@@ -18,7 +18,9 @@ use wattlock_stream::format::FRAME_MAX;
 use wattlock_stream::pipe::{self, Ends, Passed, Sealing, Steering};
 
 use crate::ask::Terminal;
+use crate::defaults;
 use crate::files;
+use crate::keys as keys_given;
 use crate::wrong::usage;
 use ends::Address;
 use wattlock_shell::handed;
@@ -26,6 +28,7 @@ use wattlock_shell::joules::peak_memory;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
 
+pub use bridge::HELP as BRIDGE_HELP;
 pub use ends::ring;
 
 /// Seal records while they flow, in pipes and sockets
@@ -47,7 +50,7 @@ enum What {
 #[derive(Debug, Args)]
 struct Seal {
     #[command(flatten)]
-    to: files::Whom,
+    to: keys_given::Whom,
     /// How long a record may wait for others, sealing and writing included: 5ms, 0, or `none` for as long as it takes
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse_latency)]
     latency: Latency,
@@ -73,8 +76,8 @@ struct Seal {
 /// Decrypt a stream while it arrives
 #[derive(Debug, Args)]
 struct Open {
-    /// Open with the identities in this file: age's, or an SSH private key
-    #[arg(short, long = "identity", value_name = "FILE", required = true)]
+    /// Open with the identities in this file: age's, or an SSH private key; without it, the default identity
+    #[arg(short, long = "identity", value_name = "FILE")]
     identities: Vec<PathBuf>,
     /// Open streams that follow one another, as `>>` leaves them. Each is verified; that they belong together is not
     #[arg(long)]
@@ -163,7 +166,7 @@ fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
     let terminal = Terminal::default();
     let recipients = command.to.recipients(&terminal)?;
     if recipients.is_empty() {
-        return Err(usage(files::nobody(&[], "-r, -R or -i")));
+        return Err(usage(keys_given::nobody(&[], "-r, -R or -i")));
     }
     let settings = Sealing {
         framing: match command.framing {
@@ -218,7 +221,14 @@ fn open(command: &Open, choice: &Choice) -> anyhow::Result<()> {
     let common = &command.common;
     refuse_closed(!common.is_remote(), true)?;
     let terminal = Terminal::default();
-    let opener = Opener::new(files::identities(&command.identities, &terminal)?);
+    let identities = match command.identities.is_empty() {
+        true => defaults::identities(&terminal)?,
+        false => keys_given::identities(&command.identities, &terminal)?,
+    };
+    if identities.is_empty() {
+        return Err(Error::NoKeyGiven(defaults::identity_place()).into());
+    }
+    let opener = Opener::new(identities);
     let runtime = setup::runtime(choice, Some(files::kinds()), !common.stats)?;
     let stop = ends::bell()?;
     let remote = common.remote(&wattlock_stream::format::MAGIC, stop)?;

@@ -6,15 +6,15 @@
 mod list;
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use clap::{ArgAction, Args, ValueEnum};
-use indicatif::ProgressBar;
 use wattlock::Runtime;
-use wattlock_core::Kind;
+use wattlock_core::{Family, Kind};
 use wattlock_door::one_line;
 use wattlock_files::{Digest, Error, Input, Progress, Walk, sum};
 use wattlock_shell::handed;
@@ -22,7 +22,9 @@ use wattlock_shell::setup::{self, Choice};
 
 use wattlock_shell::program::Told;
 
-use crate::files::{is_dash, styled};
+use crate::files::is_dash;
+use crate::lines;
+use crate::progress::{self, Bar, Stats};
 use list::{Line, Lines};
 
 /// Print or check hashes of files, as sha256sum and its sisters do, on all cores and several side by side on each
@@ -52,6 +54,12 @@ pub struct Command {
     /// End lines with a zero byte, and escape no names
     #[arg(short, long)]
     zero: bool,
+    /// Print a line of JSON for each file (docs/use/command-line.md)
+    #[arg(long, conflicts_with_all = ["tag", "zero", "status"])]
+    pub json: bool,
+    /// Say at the end what was read, how fast, on which engine by which policy (on standard error)
+    #[arg(short, long)]
+    verbose: bool,
     #[command(flatten)]
     checking: Checking,
 }
@@ -123,8 +131,20 @@ pub fn run(command: &Command, choice: &Choice) -> anyhow::Result<()> {
         anyhow::bail!("standard output: {}", io::Error::from_raw_os_error(libc::EBADF));
     }
     let runtime = setup::hashing(choice)?;
-    let bar = bar();
-    let advance = |bytes: u64| bar.inc(bytes);
+    // Lists go to standard output: on a terminal they are the progress. What a list names is not known before it is read.
+    let silent = progress::shows_output();
+    let bar = match command.check {
+        true => Bar::new(silent, String::new(), None),
+        false => Bar::of_all(silent, "", || command.inputs.iter().map(PathBuf::from).collect()),
+    };
+    let (stats, read) = (
+        Stats { runtime: &runtime, choice, families: &[Family::Digest], began: Instant::now() },
+        AtomicU64::new(0),
+    );
+    let advance = |bytes: u64| {
+        read.fetch_add(bytes, Ordering::Relaxed);
+        bar.inc(bytes);
+    };
     let progress = Progress::new(&NEVER).on_bytes(&advance);
     let good = if command.check {
         let mut reversed = None;
@@ -136,7 +156,10 @@ pub fn run(command: &Command, choice: &Choice) -> anyhow::Result<()> {
     } else {
         command.print(&runtime, progress)?
     };
-    bar.finish_and_clear();
+    bar.end();
+    if command.verbose {
+        stats.tell("read", read.load(Ordering::Relaxed))?;
+    }
     if good { Ok(()) } else { Err(anyhow::anyhow!("not all is well").context(Told)) }
 }
 
@@ -186,6 +209,10 @@ impl Command {
                     Err(error) => {
                         good = false;
                         complain(&name, &error);
+                        if self.json {
+                            let line = lines::Line::of(&name).failed(&reason(&error), 1);
+                            writeln!(out, "{line}").map_err(Error::writing)?;
+                        }
                     }
                 }
             }
@@ -207,6 +234,11 @@ impl Command {
     }
 
     fn line(&self, out: &mut impl Write, name: &OsStr, digest: &Digest) -> io::Result<()> {
+        if self.json {
+            let algorithm = wattlock_shell::text::typed(&self.algorithm);
+            let line = lines::Line::of(name).with("algorithm", algorithm).with("hash", digest.to_string());
+            return writeln!(out, "{line}");
+        }
         let escapes = !self.zero && name.as_bytes().iter().any(|byte| b"\\\n\r".contains(byte));
         if escapes {
             out.write_all(b"\\")?;
@@ -276,11 +308,13 @@ impl Command {
         let mut out = io::BufWriter::new(io::stdout());
         sum(self.algorithm.kind(), files, runtime, progress, |ready| {
             for ((name, expected), result) in ready {
+                let mut line = lines::Line::of(&name);
                 let verdict = match result {
                     Err(error) if ignore_missing && error.kind() == io::ErrorKind::NotFound => continue,
                     Err(error) => {
                         broken += 1;
                         complain(&name, &error);
+                        line = line.failed(&reason(&error), 1);
                         "FAILED open or read"
                     }
                     Ok(digest) if digest.as_bytes() == expected => {
@@ -295,7 +329,9 @@ impl Command {
                         "FAILED"
                     }
                 };
-                if !status {
+                if self.json {
+                    writeln!(out, "{}", line.with("ok", verdict == "OK")).map_err(Error::writing)?;
+                } else if !status {
                     said(&mut out, &name, verdict).map_err(Error::writing)?;
                 }
             }
@@ -372,12 +408,4 @@ fn complain(name: &OsStr, error: &io::Error) {
 fn reason(error: &io::Error) -> String {
     let words = error.to_string();
     words.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
-/// How much was read and how fast, on a terminal that gets no lists.
-fn bar() -> ProgressBar {
-    if io::stdout().is_terminal() || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    styled(ProgressBar::new_spinner(), "{spinner} {bytes} {bytes_per_sec}")
 }

@@ -294,3 +294,46 @@ fn the_installed_recover_py_opens_a_sealed_file_a_volume_and_a_stream() {
     assert_eq!(fs::read(desk.at("rest/in").join("n".repeat(255))).unwrap(), b"long");
     lost(&recover(&["volume", "key.txt"], ""), "recover.py volume");
 }
+
+#[test]
+fn pages_and_completions_lie_where_man_and_shells_look_and_go_with_the_rest() {
+    let tree = Tree::new();
+    // As `make build` makes them, by the program itself.
+    crate::built::siblings();
+    fs::remove_file(tree.path("my target/release/wattlock")).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_wattlock"), tree.path("my target/release/wattlock"))
+        .unwrap();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages = Command::new(repository.join("scripts/release/pages.sh"));
+    good(&pages.env("CARGO_TARGET_DIR", tree.path("my target")).output().unwrap());
+    tree.write("my target/share/man1/wattlock-gone.1", "a command of an earlier version");
+    // Another package's page of a like name.
+    tree.write("root/usr/local/share/man/man1/wattlock-theirs.1", "");
+    let before = tree.files();
+    good(&tree.make("install", &[]));
+    let shared = |tree: &Tree| -> Vec<String> {
+        tree.files().into_iter().filter(|file| file.contains(" /usr/local/share/")).collect()
+    };
+    let found = shared(&tree);
+    for wanted in [
+        "man/man1/wattlock.1",
+        "man/man1/wattlock-fs-key-add.1",
+        "man/man1/wattlock-bench-https.1",
+        "man/man1/wattlock-lab.1",
+        "man/man1/wattlock-gone.1",
+        "bash-completion/completions/wattlock",
+        "zsh/site-functions/_wattlock",
+        "fish/vendor_completions.d/wattlock.fish",
+    ] {
+        assert!(found.contains(&format!("644 /usr/local/share/{wanted}")), "{wanted}: {found:?}");
+    }
+    fs::remove_file(tree.path("my target/share/man1/wattlock-gone.1")).unwrap();
+    good(&tree.make("install", &[]));
+    assert!(!tree.path("root/usr/local/share/man/man1/wattlock-gone.1").exists());
+    assert_eq!(shared(&tree).len(), found.len() - 1);
+    // A list that somebody changed names nothing outside its folder.
+    let list = tree.path("root/usr/local/lib/wattlock/pages");
+    fs::write(&list, fs::read_to_string(&list).unwrap() + "../man1/wattlock-theirs.1\n").unwrap();
+    good(&tree.make("uninstall", &[]));
+    assert_eq!(tree.files(), before);
+}

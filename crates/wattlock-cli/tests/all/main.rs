@@ -4,7 +4,9 @@
 mod bench_point;
 mod built;
 mod cli;
+mod completions;
 mod counting;
+mod defaults;
 #[allow(dead_code, reason = "tests of mounts use the rest of it")]
 #[path = "../mount/desk.rs"]
 mod desk;
@@ -18,10 +20,12 @@ mod gpu;
 mod gzip;
 mod hybrid;
 mod install;
+mod json;
 mod known_volumes;
 mod mount_commands;
 mod nginx;
 mod openssl;
+mod progress;
 mod report;
 mod scripts;
 mod serve;

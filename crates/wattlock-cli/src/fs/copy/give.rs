@@ -51,7 +51,7 @@ pub fn attributes(
         });
         match clear {
             Ok(clear) => attributes.extend(clear),
-            Err(error @ Error::Damaged(_)) => report.fail(about(path, error)),
+            Err(error @ Error::Damaged(_)) => report.fail(path, about(path, error)),
             Err(error) => return Err(about(path, error)),
         }
     }

@@ -15,6 +15,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
@@ -27,7 +28,9 @@ use zeroize::Zeroizing;
 use super::access::Keys;
 use super::report::Report;
 use super::world::{STEP, World, about, go_on};
+use crate::lines::Line;
 use crate::mount::place;
+use crate::progress::{self, Bar, Stats};
 use outside::Outside;
 use side::{Seen, Side};
 use wattlock_shell::setup::{self, Choice};
@@ -55,10 +58,16 @@ pub struct Cp {
     /// The last path is the copy's own name, even if a folder has it already
     #[arg(short = 'T', long)]
     no_target_directory: bool,
+    /// No progress bar, and no line at the end
+    #[arg(short, long)]
+    quiet: bool,
+    /// Say at the end what was copied, how fast, on which engine by which policy (on standard error)
+    #[arg(short, long)]
+    verbose: bool,
 }
 
 /// Runs `wattlock fs cp`.
-pub fn cp(command: &Cp, choice: &Choice) -> Result<()> {
+pub fn cp(command: &Cp, json: bool, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     let Some((to, from)) = command.paths.split_last() else { return Ok(()) };
     let own = || place::overlap(to, &command.folder) == Some(place::Overlap::In);
@@ -71,17 +80,43 @@ pub fn cp(command: &Cp, choice: &Choice) -> Result<()> {
     let mut world = World::open(&command.keys, &command.folder, command.into, &runtime)?;
     world.contents(command.into)?;
     let mut outside = Outside { volume: world.root().folder.inode() };
-    let (report, result) = match command.into {
-        true => Copier::new(&mut outside, &mut world, command).all(from, to),
-        false => Copier::new(&mut world, &mut outside, command).all(from, to),
+    let silent = command.quiet || (json && progress::shows_output());
+    let bar = Bar::of_all(silent, "copied", || match command.into {
+        true => from.to_vec(),
+        false => from.iter().filter_map(|path| stored_at(&mut world, path, &command.folder)).collect(),
+    });
+    let (stats, moved) = (
+        Stats { runtime: &runtime, choice, families: progress::CONTENT, began: Instant::now() },
+        Moved { bar, bytes: 0 },
+    );
+    let (report, moved, result) = match command.into {
+        true => Copier::new(&mut outside, &mut world, command, moved, json).all(from, to),
+        false => Copier::new(&mut world, &mut outside, command, moved, json).all(from, to),
     };
     let finished = world.finish();
-    if command.recursive || from.len() > 1 {
+    moved.bar.end();
+    if json || (!command.quiet && (command.recursive || from.len() > 1)) {
         report.say("copied")?;
+    }
+    if command.verbose {
+        stats.tell("copied", moved.bytes)?;
     }
     result?;
     finished?;
     report.end()
+}
+
+/// Where what a path in the volume names is stored, with all that is in it.
+fn stored_at(world: &mut World, path: &Path, folder: &Path) -> Option<PathBuf> {
+    let spot = world.spot(path).ok()?;
+    let place = spot.entry.map_or_else(Vec::new, |entry| spot.inside.place_of(&entry));
+    Some(folder.join(OsStr::from_bytes(&place)))
+}
+
+/// How much content was copied, and a bar that shows it.
+struct Moved {
+    bar: Bar,
+    bytes: u64,
 }
 
 /// An entry of a side, and what it is called in messages.
@@ -100,7 +135,8 @@ impl<D: Clone> At<D> {
 
 /// What became of an entry.
 enum Done {
-    Copied,
+    /// So many bytes of content.
+    Copied(u64),
     Skipped,
     /// A folder: what is in it counts.
     Folder,
@@ -128,10 +164,11 @@ struct Copier<'a, F: Side, T: Side> {
     firsts: HashMap<(u64, u64), First>,
     buffer: Zeroizing<Vec<u8>>,
     report: Report,
+    moved: Moved,
 }
 
 impl<'a, F: Side, T: Side> Copier<'a, F, T> {
-    fn new(from: &'a mut F, to: &'a mut T, command: &Cp) -> Copier<'a, F, T> {
+    fn new(from: &'a mut F, to: &'a mut T, command: &Cp, moved: Moved, json: bool) -> Copier<'a, F, T> {
         Copier {
             from,
             to,
@@ -140,20 +177,21 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
             exact: command.no_target_directory,
             firsts: HashMap::new(),
             buffer: Zeroizing::new(vec![0; STEP]),
-            report: Report::default(),
+            report: Report::new(json),
+            moved,
         }
     }
 
     /// Copies everything, and says what became of it. An error here ended the copy.
-    fn all(mut self, from: &[PathBuf], to: &Path) -> (Report, Result<()>) {
+    fn all(mut self, from: &[PathBuf], to: &Path) -> (Report, Moved, Result<()>) {
         let result = from.iter().try_for_each(|path| match self.top(path, to, from.len() > 1) {
             Err(error) if !super::ends(&error) => {
-                self.report.refuse(error);
+                self.report.refuse(path, error);
                 Ok(())
             }
             result => result,
         });
-        (self.report, result)
+        (self.report, self.moved, result)
     }
 
     /// Copies one of the paths that were asked for.
@@ -215,11 +253,14 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
     fn each(&mut self, from: &At<F::Dir>, to: &At<T::Dir>) -> Result<()> {
         go_on()?;
         match self.entry(from, to) {
-            Ok(Done::Copied) => self.report.done += 1,
+            Ok(Done::Copied(bytes)) => {
+                self.report.done += 1;
+                self.report.put(Line::of(&from.path).name("output", &to.path).with("bytes", bytes));
+            }
             Ok(Done::Skipped) => self.report.skipped += 1,
             Ok(Done::Folder) => {}
             Err(error) if super::ends(&error) => return Err(error),
-            Err(error) => self.report.refuse(error),
+            Err(error) => self.report.refuse(&from.path, error),
         }
         Ok(())
     }
@@ -273,6 +314,7 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
             if !self.force {
                 return match self.is_complete(from, to, seen, there)? {
                     true => {
+                        self.moved.bar.inc(seen.size);
                         self.remember(to, seen, there.inode);
                         Ok(Done::Skipped)
                     }
@@ -293,7 +335,8 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
         }
         let inode = made?;
         self.remember(to, seen, inode);
-        Ok(Done::Copied)
+        let bytes = if seen.kind == FileType::RegularFile { seen.size } else { 0 };
+        Ok(Done::Copied(bytes))
     }
 
     fn remember(&mut self, to: &At<T::Dir>, seen: &Seen, inode: (u64, u64)) {
@@ -415,7 +458,7 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
     ) -> Result<()> {
         let source = |error: Error| about(&from.path, error);
         let target = |error: Error| about(&to.path, error);
-        let mut at = 0;
+        let (mut at, mut read_bytes) = (0, 0);
         while at < seen.size {
             let Some(data) = self.from.seek(read, at, false).map_err(source)? else { break };
             at = data;
@@ -430,8 +473,13 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
                 }
                 self.to.write(body, &self.buffer[..got], at).map_err(target)?;
                 at += got as u64;
+                read_bytes += got as u64;
+                self.moved.bar.inc(got as u64);
             }
         }
+        // Its holes were copied, too.
+        self.moved.bar.inc(seen.size.saturating_sub(read_bytes));
+        self.moved.bytes += seen.size;
         self.to.extend(body, seen.size).map_err(target)?;
         // This read also verifies that the end is the end.
         let more = self.from.read(read, &mut self.buffer[..1], seen.size).map_err(source)?;

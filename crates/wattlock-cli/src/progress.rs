@@ -1,0 +1,164 @@
+//! What commands that move data say of it: a bar while it moves, and with `-v` what it took.
+//!
+//! A bar is drawn on standard error, only if that is a terminal, and only if nothing else writes to a terminal
+//! meanwhile.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use wattlock::Runtime;
+use wattlock_core::{Family, Kind};
+use wattlock_files::Error;
+use wattlock_shell::joules::peak_memory;
+use wattlock_shell::setup::Choice;
+use wattlock_shell::text;
+
+/// Where the length is known, and where it is not.
+const KNOWN: &str = "{msg:20!} {bar:30} {percent:>3} % {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+const UNKNOWN: &str = "{msg:20!} {spinner} {bytes} {bytes_per_sec}";
+
+/// A bar, or none that anyone sees.
+#[derive(Clone)]
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    /// A bar for a piece of work: `silent` if it was asked for none, or if standard output shows the result on a
+    /// terminal.
+    pub fn new(silent: bool, name: String, len: Option<u64>) -> Bar {
+        if silent || !std::io::stderr().is_terminal() {
+            return Bar(ProgressBar::hidden());
+        }
+        let bar = match len {
+            Some(len) => styled(ProgressBar::new(len), KNOWN),
+            None => styled(ProgressBar::new_spinner(), UNKNOWN),
+        };
+        Bar(bar.with_message(name))
+    }
+
+    /// A bar for what lies below some places. Their sizes are added up by a thread meanwhile, and only if the bar is
+    /// seen.
+    pub fn of_all(silent: bool, name: &str, places: impl FnOnce() -> Vec<PathBuf>) -> Bar {
+        let bar = Bar::new(silent, name.to_owned(), None);
+        if bar.is_seen() {
+            let (later, places) = (bar.0.clone(), places());
+            std::thread::spawn(move || {
+                later.set_length(places.iter().map(|place| size_of(place, 0)).sum());
+                if let Ok(style) = ProgressStyle::with_template(KNOWN) {
+                    later.set_style(style);
+                }
+            });
+        }
+        bar
+    }
+
+    /// So many bytes more are done.
+    pub fn inc(&self, bytes: u64) {
+        self.0.inc(bytes);
+    }
+
+    /// So many bytes are done in all.
+    pub fn set(&self, bytes: u64) {
+        self.0.set_position(bytes);
+    }
+
+    /// Whether anyone sees it.
+    pub fn is_seen(&self) -> bool {
+        !self.0.is_hidden()
+    }
+
+    /// Takes it off the terminal.
+    pub fn end(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Whether standard output is a terminal, whose lines a bar would spoil.
+pub fn shows_output() -> bool {
+    std::io::stdout().is_terminal()
+}
+
+/// A bar that looks so.
+pub fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// Bytes of all regular files at and below a path. Links are not followed; what cannot be read counts as nothing.
+fn size_of(path: &Path, depth: usize) -> u64 {
+    /// Deeper than any path that the system takes.
+    const DEEPEST: usize = 2048;
+    let Ok(meta) = path.symlink_metadata() else { return 0 };
+    if meta.is_file() {
+        return meta.len();
+    }
+    if !meta.is_dir() || depth > DEEPEST {
+        return 0;
+    }
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| size_of(&entry.path(), depth + 1)).sum()
+}
+
+/// What a command was asked to do with how much: `-v` tells it at the end.
+pub struct Stats<'a> {
+    pub runtime: &'a Runtime,
+    pub choice: &'a Choice,
+    /// What the content was put through.
+    pub families: &'static [Family],
+    pub began: Instant,
+}
+
+impl Stats<'_> {
+    /// What was done, how fast, by which policy, where, and in how much memory; on standard error.
+    ///
+    /// # Errors
+    /// Standard error does not take it.
+    pub fn tell(&self, done: &str, bytes: u64) -> Result<(), Error> {
+        let seconds = self.began.elapsed().as_secs_f64();
+        let rate = text::rate(bytes as f64 / seconds.max(1e-9));
+        tell!("{done} {} in {seconds:.3} s, {rate}", text::bytes(bytes));
+        // The content, and what carries the key.
+        let is_content = |kind: Kind| self.families.contains(&kind.info().family);
+        let cells = self.runtime.snapshot().cells;
+        for cell in cells.iter().filter(|cell| Kind::from_name(&cell.kind).is_some_and(is_content)) {
+            let requests = if cell.requests == 1 { "request" } else { "requests" };
+            let size = text::bytes(cell.bytes);
+            tell!("{} on {}: {} {requests}, {size}", cell.kind, cell.engine, cell.requests);
+        }
+        tell!("policy {}, costs from: {}", self.choice.policy, self.runtime.profile_origin());
+        if let Some(peak) = peak_memory("self") {
+            tell!("peak resident memory {}", text::bytes(peak));
+        }
+        Ok(())
+    }
+}
+
+/// What files and volumes are put through.
+pub const CONTENT: &[Family] = &[Family::Seal, Family::Open, Family::Compress];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_regular_files_and_no_link_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("in")).unwrap();
+        std::fs::write(folder.path().join("in/a"), [0; 10]).unwrap();
+        std::fs::write(folder.path().join("b"), [0; 5]).unwrap();
+        std::os::unix::fs::symlink("..", folder.path().join("in/up")).unwrap();
+        std::os::unix::fs::symlink("b", folder.path().join("link")).unwrap();
+        assert_eq!(size_of(folder.path(), 0), 15);
+        assert_eq!(size_of(&folder.path().join("link"), 0), 0);
+        assert_eq!(size_of(&folder.path().join("none"), 0), 0);
+    }
+
+    #[test]
+    fn templates_are_good_and_say_per_cent() {
+        assert!(ProgressStyle::with_template(KNOWN).is_ok() && ProgressStyle::with_template(UNKNOWN).is_ok());
+        assert!(KNOWN.contains("percent"));
+    }
+}
