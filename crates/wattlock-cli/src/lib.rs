@@ -14,6 +14,7 @@ mod cpu;
 mod doctor;
 mod energy;
 mod engines;
+mod exporter;
 mod files;
 mod fs;
 mod gzip;
@@ -73,6 +74,7 @@ enum Command {
     Clocks(clocks::Command),
     Doctor(doctor::Command),
     Status(status::Command),
+    Exporter(exporter::Command),
     Stream(stream::Command),
     Openssl(openssl::Command),
     /// List what each exit code means
@@ -174,6 +176,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Clocks(command) => clocks::run(command),
         Command::Doctor(command) => doctor::run(command, choice),
         Command::Status(command) => status::run(command),
+        Command::Exporter(command) => exporter::run(command),
         Command::Stream(command) => stream::run(command, choice),
         Command::Openssl(command) => openssl::run(command, choice),
         Command::ExitCodes => {

@@ -94,6 +94,7 @@ fn what_install_puts_uninstall_takes_and_nothing_else() {
     good(&tree.make("install", &[]));
     let mut wanted = vec![
         "644 /usr/local/include/wattlock.h",
+        "644 /usr/local/lib/systemd/system/wattlock-exporter.service",
         "644 /usr/local/lib/systemd/system/wattlock@.service",
         "644 /usr/local/lib/wattlock/libwattlock_provider.so",
         "644 /usr/local/lib/wattlock/ngx_http_wattlock_module.so",

@@ -10,6 +10,7 @@ mod counting;
 mod desk;
 mod doctor;
 mod energy;
+mod exporter;
 #[path = "../../../wattlock-meter/tests/fake/mod.rs"]
 mod fake;
 mod folder_commands;
