@@ -358,8 +358,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(format!("{}-0", std::process::id()));
         let bytes = content(&header());
+        let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let done = std::sync::atomic::AtomicBool::new(false);
             let (ended, file) = (&done, path.clone());
             write(&path, &bytes, 0o600);
             scope.spawn(move || {
