@@ -37,8 +37,9 @@ fn digest_inline(dispatcher: &mut wattlock::Dispatcher) -> bool {
 /// Requests of a program that the totals have, and how many of its runtimes ended.
 fn summed(program: &str) -> (u64, u64) {
     let scan = scan();
-    let sums = scan.users.iter().flat_map(|user| user.totals.sums()).filter(|sum| sum.program == program);
-    let of = |counter| sums.clone().filter(|sum| sum.counter == counter).map(|sum| sum.value).sum();
+    let sums = scan.users.iter().flat_map(|user| user.totals.sums());
+    let sums: Vec<_> = sums.filter(|sum| sum.program == program).collect();
+    let of = |counter| sums.iter().filter(|sum| sum.counter == counter).map(|sum| sum.value).sum();
     (of("requests"), of("ended"))
 }
 

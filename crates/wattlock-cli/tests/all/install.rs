@@ -221,7 +221,7 @@ fn what_was_not_built_is_not_installed() {
     let tree = Tree::new();
     fs::remove_file(tree.path("my target/nginx/ngx_http_wattlock_module.so")).unwrap();
     assert!(good(&tree.make("install", &[])).contains("not installed: "));
-    assert_eq!(tree.files().len(), 8);
+    assert_eq!(tree.files().len(), 9);
     good(&tree.make("uninstall", &[]));
     fs::remove_file(tree.path("my target/release/libwattlock_provider.so")).unwrap();
     assert!(refused(&tree.make("install", &[])).contains("`make build` first"));
