@@ -3,10 +3,10 @@
 
     scripts/soak/exporter.py WATTLOCK [--programs 64] [--scrapes 100000] [--most-ms 20] [--most-mib 20] [--json FILE]
 
-The programs are real ones (`wattlock stream seal`, each with its own file of counters), alive during the whole run; another
-one ends every second. Scrapes go over one connection. Time is what the exporter says of its last reading (the median of
-those seen) and is judged only if the program is a release build; memory is the exporter's resident set at the end, and its
-growth over the second half."""
+The programs are real ones (`wattlock stream seal`, each with its own file of counters), alive during the whole run;
+another one ends every second. Scrapes go over one connection. Time is what the exporter says of its last reading (the
+median of those seen) and is judged only if the program is a release build; memory is the exporter's resident set at the
+end, and its growth over the second half."""
 
 import argparse
 import http.client

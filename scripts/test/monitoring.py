@@ -53,8 +53,8 @@ class Counters:
     def __init__(self, folder, name, works):
         self.path, self.works, self.rounds = folder / f"{os.getpid()}-{0 if works else 1}", works, 0
         lists = {"engines": ["cuda"], "details": [""], "energy": ["derived: by a test"], "kinds": ["aes-256-gcm-open"]}
-        header = {"format": 1, "version": "0", "pid": os.getpid(), "program": name, "started": 0, "born": 0, "policy": "",
-                  "objective": "", "profile": "", "inactive": [], "cell": CELL, "rows": 1, "reasons": 1,
+        header = {"format": 1, "version": "0", "pid": os.getpid(), "program": name, "started": 0, "born": 0,
+                  "policy": "", "objective": "", "profile": "", "inactive": [], "cell": CELL, "rows": 1, "reasons": 1,
                   "engine": ["in_flight", "quarantines", "silent"], **lists}
         self.header = json.dumps(header, separators=(",", ":")).encode().ljust(65536, b"\0")
         self.write()
@@ -108,7 +108,8 @@ def answers(port):
 def at_work(wattlock, place, environment, counters, stop):
     (place / "input").write_bytes(b"wattlock" * 100_000)
     while not stop.is_set():
-        done = subprocess.run([wattlock, "sum", "input"], cwd=place, env=environment, stdout=subprocess.DEVNULL, check=False)
+        command = [wattlock, "sum", "input"]
+        done = subprocess.run(command, cwd=place, env=environment, stdout=subprocess.DEVNULL, check=False)
         if done.returncode:
             sys.exit("monitoring: wattlock sum failed")
         counters.write()
