@@ -2,7 +2,8 @@
 # Installs what was built, or takes it away again. Builds nothing, so that it may run as root.
 #
 #   scripts/release/install.sh install        the program, the provider, the module for nginx (where it was built), the C header,
-#                                     a service for mounted volumes, the name by which mount(8) calls the program,
+#                                     services for mounted volumes and for counters, neither of them enabled, the name by
+#                                     which mount(8) calls the program,
 #                                     recover.py, which reads the formats without the program; manual pages and
 #                                     completions for bash, zsh and fish;
 #                                     where they were built, the programs of benches and simulations, the library for
@@ -34,6 +35,7 @@ each() {
     "$1" 644 "$target/nginx/ngx_http_wattlock_module.so" "$libraries/ngx_http_wattlock_module.so"
     "$1" 644 crates/wattlock-provider/include/wattlock.h "$prefix/include/wattlock.h"
     "$1" 644 systemd/wattlock@.service "$prefix/lib/systemd/system/wattlock@.service"
+    "$1" 644 systemd/wattlock-exporter.service "$prefix/lib/systemd/system/wattlock-exporter.service"
     "$1" link ../bin/wattlock "$prefix/sbin/mount.wattlock"
     "$1" 755 scripts/release/recover.py "$libraries/recover.py"
     each_gpu "$1"

@@ -8,15 +8,16 @@
 # Then a mounted volume, where there is FUSE: scripts/soak/fs-suites.sh, which names its parts and variables; pjdfstest,
 # xfstests and git's tests only if PJDFSTEST, XFSTESTS and GITSUITE name built ones. Then WATTLOCK_BRIDGE_KILLS=50 kills of the bridge to Kafka and of
 # its broker, where there is Java.
+# Before that, the exporter with 64 programs and 100,000 scrapes (scripts/soak/exporter.py).
 # Then all tests under the address sanitizer, with the newer nginx, what has threads under the thread sanitizer, and the faults that
 # each check must find (scripts/test/sanitize.sh, scripts/test/planted.sh): hours of building at first.
 # Then for SOAK_MINUTES=30: random histories on a faulty device, the conformance suite with fresh seeds, fuzzing.
-# SOAK_PARTS="newer lanes doors typed fs bridge sanitize planted timing histories" chooses.
+# SOAK_PARTS="newer lanes doors typed fs exporter bridge sanitize planted timing histories" chooses.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 minutes=${SOAK_MINUTES:-30}
 
-chosen() { [[ " ${SOAK_PARTS:-newer lanes doors typed fs bridge sanitize planted timing histories} " = *" $1 "* ]]; }
+chosen() { [[ " ${SOAK_PARTS:-newer lanes doors typed fs exporter bridge sanitize planted timing histories} " = *" $1 "* ]]; }
 
 # With the OpenSSL and the nginx that the environment names.
 doors() {
@@ -66,6 +67,11 @@ fi
 if chosen fs; then
     cargo build --release --locked -p wattlock-cli
     scripts/soak/fs-suites.sh
+fi
+if chosen exporter; then
+    echo "== the exporter: 64 programs, 100,000 scrapes"
+    cargo build --release --locked -p wattlock-cli
+    scripts/soak/exporter.py "${CARGO_TARGET_DIR:-target}/release/wattlock"
 fi
 if chosen bridge; then
     echo "== the bridge and its broker, killed at random"

@@ -51,6 +51,7 @@ NEEDS = {
     "jq": "jq",
     "minutes": "minutes; `make soak` types it",
     "nginx": "nginx",
+    "promtool": "promtool, of Debian's package prometheus",
     "root": "root, and namespaces",
     "systemd": "systemd (and no namespaces for a stand-in)",
 }
@@ -93,8 +94,8 @@ def have(need):
         return have("nginx")
     if need == "journal":
         return os.path.isdir("/run/systemd/journal") and shutil.which("journalctl") is not None
-    if need == "jq":
-        return shutil.which("jq") is not None
+    if need in ("jq", "promtool"):
+        return shutil.which(need) is not None
     return False
 
 
@@ -299,7 +300,7 @@ def help_examples(desk, words):
             undocumented.append(" ".join(path))
         for number, line in enumerate(lines):
             need = next((need for beginning, need in NEEDED if line.startswith(beginning)), None)
-            need = need or ("jq" if "| jq" in line else None)
+            need = need or next((tool for tool in ("jq", "promtool") if f"| {tool}" in line), None)
             need = need or ("ssh" if re.search(r"ssh host|--connect host", line) else None)
             if not desk.may(line, need):
                 continue
@@ -367,7 +368,7 @@ fusermount3 -uz MOUNTPOINT; nginx -s stop; rm -f /etc/nginx/conf.d/status.conf /
 wattlock nginx disable; wattlock openssl disable --yes
 """
 # Lines that go on until they are interrupted.
-ENDLESS = re.compile(r"--watch|wattlock serve (?!.*--compare)|^tail -f|stream open .*--listen")
+ENDLESS = re.compile(r"--watch|wattlock exporter(?! --once)|wattlock serve (?!.*--compare)|^tail -f|stream open .*--listen")
 
 
 def prepare(desk, line):

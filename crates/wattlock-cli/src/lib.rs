@@ -15,6 +15,7 @@ mod defaults;
 mod doctor;
 mod energy;
 mod engines;
+mod exporter;
 mod files;
 mod fs;
 mod gzip;
@@ -71,6 +72,7 @@ enum Command {
     Openssl(openssl::Command),
     Status(status::Command),
     Top(top::Command),
+    Exporter(exporter::Command),
     Doctor(doctor::Command),
     Engines(engines::Command),
     Calibrate(calibrate::Command),
@@ -206,6 +208,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Doctor(command) => doctor::run(command, choice),
         Command::Status(command) => status::run(command),
         Command::Top(command) => top::run(command),
+        Command::Exporter(command) => exporter::run(command),
         Command::Stream(command) => stream::run(command, choice),
         Command::Openssl(command) => openssl::run(command, choice),
         Command::Completions(command) => manual::completions(command),

@@ -5,9 +5,10 @@ mod common;
 
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
 use common::*;
-use wattlock::telemetry::read_all;
+use wattlock::telemetry::{read_all, scan};
 use wattlock::{Runtime, Submitted};
 use wattlock_core::{Data, Item, Key, Kind, Request};
 
@@ -31,6 +32,93 @@ fn digest_inline(dispatcher: &mut wattlock::Dispatcher) -> bool {
     let mut out = [0; 32];
     let request = &mut Request::new(Kind::Sha256, Key::none(), Data::Apart { from: b"abc", to: &mut out });
     dispatcher.run(request) == Ok(32) && out[..4] == [0xba, 0x78, 0x16, 0xbf]
+}
+
+/// Requests of a program that the totals have, and how many of its runtimes ended.
+fn summed(program: &str) -> (u64, u64) {
+    let scan = scan();
+    let sums = scan.users.iter().flat_map(|user| user.totals.sums());
+    let sums: Vec<_> = sums.filter(|sum| sum.program == program).collect();
+    let of = |counter| sums.iter().filter(|sum| sum.counter == counter).map(|sum| sum.value).sum();
+    (of("requests"), of("ended"))
+}
+
+/// Requests of a program, wherever they are.
+fn counted(program: &str) -> u64 {
+    let scan = scan();
+    let snapshots = scan.users.iter().flat_map(|user| user.living.iter().chain(&user.ended));
+    let cells = snapshots.filter(|one| one.header.program == program).flat_map(|one| &one.cells);
+    summed(program).0 + cells.map(|cell| cell.requests).sum::<u64>()
+}
+
+/// What processes leave when they end, or are killed at any moment of it.
+fn totals(folder: &Path) {
+    // A runtime that ends, and one that was never used.
+    let runtime = Runtime::builder().program("ended").build().unwrap();
+    let unused = Runtime::builder().program("unused").build().unwrap();
+    let (mut dispatcher, idle) = (runtime.dispatcher(), unused.dispatcher());
+    (0..3).for_each(|_| assert!(digest_inline(&mut dispatcher)));
+    drop((dispatcher, runtime, idle, unused));
+    assert_eq!((summed("ended"), summed("unused")), ((3, 1), (0, 0)));
+
+    // Kept counters: the file says that it ended, and goes when somebody reads or another runtime is built.
+    for round in 1..=3 {
+        let runtime = Runtime::builder().program("kept").kept_counters().build().unwrap();
+        assert!(digest_inline(&mut runtime.dispatcher()));
+        drop(runtime);
+        assert_eq!(counted("kept"), round);
+        assert_eq!(summed("kept"), (round, round));
+    }
+    // A child counts in its parent's row, and takes nothing in.
+    let runtime = Runtime::builder().program("parent").kept_counters().build().unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    assert!(digest_inline(&mut dispatcher));
+    assert!(in_child(|| digest_inline(&mut dispatcher)));
+    assert_eq!((summed("parent"), counted("parent")), ((0, 0), 2));
+    drop((dispatcher, runtime));
+    assert_eq!(summed("parent"), (2, 1));
+
+    // Children that end all at once, some of them killed somewhere in it: each leaves its two requests.
+    let children = 60;
+    let mut runtime = Some(Runtime::builder().program("child").build().unwrap());
+    for round in 0..children / 6 {
+        let processes: Vec<i32> = (0..6)
+            .map(|number| {
+                // SAFETY: the child touches nothing that a thread of its parent may hold, and ends.
+                match unsafe { libc::fork() } {
+                    0 => {
+                        let runtime = runtime.take().unwrap();
+                        let mut dispatcher = runtime.dispatcher();
+                        let good = digest_inline(&mut dispatcher) && digest_inline(&mut dispatcher);
+                        std::fs::write(folder.join(format!("ready {round} {number}")), "").unwrap();
+                        drop((dispatcher, runtime));
+                        // SAFETY: ends the child without its parent's handlers; what it counted stays in its file.
+                        unsafe { libc::_exit(i32::from(!good)) }
+                    }
+                    child => child,
+                }
+            })
+            .collect();
+        for (number, child) in processes.iter().enumerate() {
+            let ready = folder.join(format!("ready {round} {number}"));
+            while !ready.exists() {
+                std::thread::yield_now();
+            }
+            std::fs::remove_file(ready).unwrap();
+            if number % 2 == 0 {
+                std::thread::sleep(std::time::Duration::from_micros(17 * (round * 6 + number) as u64 % 500));
+                // SAFETY: a child of this process that was not waited for.
+                unsafe { libc::kill(*child, libc::SIGKILL) };
+            }
+        }
+        for child in processes {
+            // SAFETY: as above; the status is not wanted.
+            unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+        }
+    }
+    drop(runtime);
+    assert_eq!(counted("child"), 2 * children as u64);
+    assert_eq!(summed("child"), (2 * children as u64, children as u64));
 }
 
 #[test]
@@ -83,7 +171,8 @@ fn telemetry_files_and_forks() {
     assert!(mine(std::process::id()).is_none());
 
     // A dead process's file is swept away by a reader, and by the maker of another one; a living one's is not.
-    let files = || std::fs::read_dir(folder.path()).unwrap().count();
+    let names = || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let files = || names().filter(|name| !name.to_string_lossy().starts_with("totals")).count();
     let left = |name: &str, content: &str| {
         let mut options = std::fs::OpenOptions::new();
         let mut file =
@@ -99,6 +188,8 @@ fn telemetry_files_and_forks() {
     assert!(!folder.path().join("4194303-0").exists());
     assert_eq!(files(), 2);
     drop(dispatcher);
+
+    totals(folder.path());
 
     // Where no file can be made, everything works and no error is reported.
     // SAFETY: as above.

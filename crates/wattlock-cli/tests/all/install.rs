@@ -94,6 +94,7 @@ fn what_install_puts_uninstall_takes_and_nothing_else() {
     good(&tree.make("install", &[]));
     let mut wanted = vec![
         "644 /usr/local/include/wattlock.h",
+        "644 /usr/local/lib/systemd/system/wattlock-exporter.service",
         "644 /usr/local/lib/systemd/system/wattlock@.service",
         "644 /usr/local/lib/wattlock/libwattlock_provider.so",
         "644 /usr/local/lib/wattlock/ngx_http_wattlock_module.so",
@@ -220,7 +221,7 @@ fn what_was_not_built_is_not_installed() {
     let tree = Tree::new();
     fs::remove_file(tree.path("my target/nginx/ngx_http_wattlock_module.so")).unwrap();
     assert!(good(&tree.make("install", &[])).contains("not installed: "));
-    assert_eq!(tree.files().len(), 8);
+    assert_eq!(tree.files().len(), 9);
     good(&tree.make("uninstall", &[]));
     fs::remove_file(tree.path("my target/release/libwattlock_provider.so")).unwrap();
     assert!(refused(&tree.make("install", &[])).contains("`make build` first"));

@@ -12,6 +12,7 @@ mod defaults;
 mod desk;
 mod doctor;
 mod energy;
+mod exporter;
 #[path = "../../../wattlock-meter/tests/fake/mod.rs"]
 mod fake;
 mod folder_commands;

@@ -1,24 +1,32 @@
-//! Making a process's telemetry file, and taking it away again.
+//! Making a process's telemetry file, and what becomes of it at the end.
 //!
-//! A library's host may be confined when it ends: its file is then marked as ended, by a store to memory, and the next
-//! process removes it. A file is removed only if it is exactly ours: its name, sort, mode, owner and first bytes.
+//! A process that ends leaves its counts in its user's totals (`fold.rs`). A library's host may be confined when it ends:
+//! its file is then marked as ended, by a store to memory, and the next process or reader takes it in; so it is with what
+//! a killed process left. A file is touched only if it is exactly ours: its name, sort, mode, owner and first bytes.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::ffi::{CStr, CString};
+use std::fs::{self, DirBuilder, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use super::Header;
+use rustix::fs::{Mode, OFlags};
+
+use super::folder::{Folder, own_path};
+use super::{Header, fold};
 use crate::sys::counters::Counters;
 use crate::sys::fork;
-use crate::sys::process::{effective_uid, elevated, variable};
+use crate::sys::process::{effective_uid, elevated};
 
 /// Bytes before the counters: the header as JSON, padded with zeroes. A multiple of every page size in use.
 pub(super) const HEADER_BYTES: u64 = 65_536;
 
 /// What every header begins with, and what it begins with once its process has ended it.
-const BEGIN: &[u8] = b"{\"format\":";
+pub(super) const BEGIN: &[u8] = b"{\"format\":";
 pub(super) const ENDED: &[u8] = b"-\"format\":";
 
 static SERIAL: AtomicU32 = AtomicU32::new(0);
@@ -27,6 +35,8 @@ static SERIAL: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Owned {
     path: PathBuf,
     generation: u32,
+    /// Whether there is nothing in it that anybody would miss.
+    pub(super) empty: bool,
 }
 
 impl Owned {
@@ -35,34 +45,20 @@ impl Owned {
         &self.path
     }
 
-    /// Writes another header over the one that is there.
-    pub(super) fn begin_again(&self, header: &Header) -> Option<()> {
-        let text = text(header)?;
-        let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(&self.path).ok()?;
-        let zeroes = vec![0; HEADER_BYTES as usize - text.len()];
-        (&file).write_all(&[text, zeroes].concat()).ok()
+    /// Whether this process made it.
+    pub(super) fn is_ours(&self) -> bool {
+        self.generation == fork::generation()
     }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        if self.generation == fork::generation() {
-            let _ = fs::remove_file(&self.path);
+        match (self.is_ours(), self.empty) {
+            (true, true) => drop(fs::remove_file(&self.path)),
+            (true, false) => fold::own(&self.path),
+            (false, _) => {}
         }
     }
-}
-
-/// The folder of the calling user's telemetry files: `WATTLOCK_TELEMETRY_DIR` if set, else one in shared memory.
-pub(super) fn folder() -> PathBuf {
-    variable("WATTLOCK_TELEMETRY_DIR")
-        .unwrap_or_else(|| PathBuf::from(format!("/dev/shm/wattlock-{}", effective_uid())))
-}
-
-/// Whether it is a real folder of the calling user's, in which no other user makes files. In a world-writable place
-/// another user may have been first.
-pub(super) fn is_ours(folder: &Path) -> bool {
-    fs::symlink_metadata(folder)
-        .is_ok_and(|found| found.is_dir() && found.uid() == effective_uid() && found.mode() & 0o022 == 0)
 }
 
 /// A new file for this process and its counters. `None` wherever anything stands in the way, and in a program with more
@@ -71,22 +67,41 @@ pub(super) fn create(header: &Header, words: usize) -> Option<(Counters, Owned)>
     if elevated() {
         return None;
     }
-    let folder = folder();
-    if fs::symlink_metadata(&folder).is_err() {
-        let _ = DirBuilder::new().mode(0o700).create(&folder);
+    let path = own_path();
+    if fs::symlink_metadata(&path).is_err() {
+        make_folder(&path);
     }
-    if !is_ours(&folder) {
-        return None;
+    let folder = Folder::open(&path).filter(Folder::is_ours)?;
+    let gone = left(&folder);
+    if !gone.is_empty() {
+        fold::take_in(&path, &gone, Duration::ZERO);
     }
-    sweep(&folder);
-    let path = folder.join(format!("{}-{}", std::process::id(), SERIAL.fetch_add(1, Ordering::Relaxed)));
-    let owned = Owned { path: path.clone(), generation: fork::generation() };
-    let file = new_file(&path)?;
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let name = CString::new(format!("{}-{serial}", std::process::id())).ok()?;
+    let file = File::from(new_file(&folder, &path, &name)?);
+    let path = path.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
+    // What is not finished is removed.
+    let mut owned = Owned { path, generation: fork::generation(), empty: true };
     let text = text(header)?;
     // The header comes last: a program that reads the file before that finds none, and passes it over.
     let counters = Counters::shared(&file, HEADER_BYTES, words).ok()?;
     (&file).write_all(&text).ok()?;
+    owned.empty = false;
     Some((counters, owned))
+}
+
+/// For its owner alone, whatever the umask says.
+fn make_folder(path: &Path) {
+    if DirBuilder::new().mode(0o700).create(path).is_err() {
+        return;
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(made) = rustix::fs::open(path, flags, Mode::empty()) else { return };
+    let stat = rustix::fs::fstat(&made);
+    if stat.is_ok_and(|stat| stat.st_uid == effective_uid() && stat.st_mode & 0o777 != 0o700) {
+        let made = format!("/proc/self/fd/{}", made.as_raw_fd());
+        let _ = fs::set_permissions(made, fs::Permissions::from_mode(0o700));
+    }
 }
 
 fn text(header: &Header) -> Option<Vec<u8>> {
@@ -95,18 +110,22 @@ fn text(header: &Header) -> Option<Vec<u8>> {
         .filter(|text| text.len() < HEADER_BYTES as usize && text.starts_with(BEGIN))
 }
 
-/// Removes what processes left that are gone: killed ones cannot, and this is memory. A program's processes may be the
-/// only ones of their user, so it cannot be left to the reader of the counters.
-fn sweep(folder: &Path) {
-    for path in entries(folder) {
-        let Some(pid) = number(&path) else { continue };
-        match whose(&path) {
-            Some(State::Ended) => remove(&path),
-            Some(State::Living) if is_gone(pid) => remove(&path),
-            _ => {}
-        }
-    }
+/// What processes left that are gone: killed ones cannot take their files in, and this is memory. A program's processes may
+/// be the only ones of their user, so it cannot be left to the reader of the counters.
+fn left(folder: &Folder) -> Vec<CString> {
+    let listed = folder.list();
+    let gone = |(name, pid): &(CString, u32)| match whose(folder, name) {
+        Some(State::Ended) => true,
+        Some(State::Living) => is_gone(*pid),
+        None => false,
+    };
+    let files = listed.files.into_iter().filter(gone).map(|(name, _)| name);
+    let folding = listed.folding.into_iter().filter(|name| whose(folder, name).is_some());
+    files.chain(folding).take(MOST_LEFT).collect()
 }
+
+/// Most files that one process takes in when it starts.
+const MOST_LEFT: usize = 64;
 
 /// What a file of ours says of its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,17 +137,13 @@ pub(super) enum State {
 }
 
 /// `None` if a file is not exactly ours: regular, of one name, for the calling user alone, and begun as all of them are.
-/// Not through a link, and no pipe keeps anybody waiting.
-pub(super) fn whose(path: &Path) -> Option<State> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    let found = file.metadata().ok()?;
-    let plain = found.is_file() && found.nlink() == 1;
-    if !plain || found.uid() != effective_uid() || found.mode() & 0o7777 != 0o600 {
+pub(super) fn whose(folder: &Folder, name: &CStr) -> Option<State> {
+    let (file, stat) = folder.open_to_read(name).ok()??;
+    if stat.st_uid != effective_uid() || stat.st_mode & 0o7777 != 0o600 {
         return None;
     }
     let mut first = [0; BEGIN.len()];
-    file.read_exact(&mut first).ok()?;
+    File::from(file).read_exact(&mut first).ok()?;
     match &first[..] {
         BEGIN => Some(State::Living),
         ENDED => Some(State::Ended),
@@ -136,26 +151,10 @@ pub(super) fn whose(path: &Path) -> Option<State> {
     }
 }
 
-pub(super) fn remove(path: &Path) {
-    let _ = fs::remove_file(path);
-}
-
 /// Whether there is no such process. Where not all can be seen (no `/proc`, or one that hides others' processes) no
 /// process is gone: the first process always is there.
 pub(super) fn is_gone(pid: u32) -> bool {
     Path::new("/proc/1").exists() && !Path::new(&format!("/proc/{pid}")).exists()
-}
-
-/// What lies in a folder.
-pub(super) fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
-}
-
-/// The process that a file's name speaks of: `PID-N`, and nothing else.
-pub(super) fn number(path: &Path) -> Option<u32> {
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let (pid, serial) = path.file_name()?.to_str()?.split_once('-')?;
-    (digits(pid) && digits(serial)).then(|| pid.parse().ok())?
 }
 
 /// When a process began: [`Header::born`]. `None` if that cannot be read.
@@ -167,35 +166,35 @@ pub(super) fn born(pid: u32) -> Option<u64> {
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-fn new_file(path: &Path) -> Option<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    if let Ok(file) = options.open(path) {
+fn new_file(folder: &Folder, path: &Path, name: &CStr) -> Option<std::os::fd::OwnedFd> {
+    if let Ok(file) = folder.create(name) {
         return Some(file);
     }
     // A dead process of the same number left one behind.
-    whose(path)?;
-    remove(path);
-    options.open(path).ok()
+    whose(folder, name)?;
+    fold::take_in(path, &[name.to_owned()], Duration::from_millis(1));
+    folder.create(name).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
     fn only_what_is_exactly_ours_is_swept() {
-        let folder = tempfile::tempdir().unwrap();
+        let place = tempfile::tempdir().unwrap();
         let make = |name: &str, content: &[u8], mode: u32| {
-            let path = folder.path().join(name);
+            let path = place.path().join(name);
             fs::write(&path, content).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             path
         };
         let ours = [&b"{\"format\":1,\"version\""[..], &[0; 100]].concat();
-        let gone = [make("4194303-0", &ours, 0o600), make("4194303-12", &ours, 0o600)];
+        let gone = [
+            make("4194303-0", &ours, 0o600),
+            make("4194303-12", &ours, 0o600),
+            make("folding-1-4194303-13", &ours, 0o600),
+        ];
         let ended = make("1-0", &[b"-", &ours[1..]].concat(), 0o600);
         let names = [
             "99999-hardening.conf",
@@ -217,14 +216,16 @@ mod tests {
         kept.push(make("4194303-6", &ours, 0o4600));
         kept.push(make("1-1", &ours, 0o600));
         kept.push(make("4194303-7", &ours, 0o600));
-        fs::hard_link(&kept[kept.len() - 1], folder.path().join("another-name")).unwrap();
-        let pipe = folder.path().join("4194303-8");
+        kept.push(make("folding-1-4194303-5", b"precious", 0o600));
+        fs::hard_link(place.path().join("4194303-7"), place.path().join("another-name")).unwrap();
+        let pipe = place.path().join("4194303-8");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let link = folder.path().join("4194303-9");
+        let link = place.path().join("4194303-9");
         std::os::unix::fs::symlink(&kept[0], &link).unwrap();
-        fs::create_dir(folder.path().join("4194303-10")).unwrap();
-        kept.extend([pipe, link, folder.path().join("4194303-10")]);
-        sweep(folder.path());
+        fs::create_dir(place.path().join("4194303-10")).unwrap();
+        kept.extend([pipe, link, place.path().join("4194303-10")]);
+        let folder = Folder::open(place.path()).unwrap();
+        fold::take_in(place.path(), &left(&folder), Duration::from_secs(60));
         assert!(gone.iter().chain([&ended]).all(|path| !path.exists()));
         for path in kept {
             assert!(fs::symlink_metadata(&path).is_ok(), "{} is gone", path.display());
@@ -233,11 +234,12 @@ mod tests {
 
     #[test]
     fn a_folder_in_which_others_make_files_is_not_ours() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(is_ours(folder.path()));
+        let place = tempfile::tempdir().unwrap();
+        let is_ours = || Folder::open(place.path()).unwrap().is_ours();
+        assert!(is_ours());
         for mode in [0o770, 0o777, 0o1777] {
-            fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
-            assert!(!is_ours(folder.path()), "{mode:o}");
+            fs::set_permissions(place.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert!(!is_ours(), "{mode:o}");
         }
     }
 }

@@ -6,17 +6,31 @@
 //! instruction; readers add the rows up. When rows run out, the last is shared and counted with atomic additions. A row takes
 //! room when it first has an owner.
 //!
+//! At the end of a runtime its counts move into the totals of its user, a file beside the others, and the file goes. What
+//! a killed process left is moved by the next process or reader of the same user.
+//!
 //! Where the file cannot be made (a read-only system, a chroot) the counters are private and no error is reported:
 //! telemetry must never be the reason something fails.
 //!
 //! A library inside a program that may confine itself has its counters *kept*: they are made with the runtime, with room
 //! for a few rows, and from then on nothing is asked of the kernel. A child counts in its parent's last row. At the end the
 //! file is marked, and the mapping waits for the next runtime of the process.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `file.rs` | how a process's file is made and ends |
+//! | `folder.rs` | the folder, its lock, names |
+//! | `read.rs`, `scan.rs` | one file; all folders |
+//! | `totals.rs`, `fold.rs` | the sums; how counts move into them |
 
 mod file;
+mod fold;
+mod folder;
 pub mod page;
 mod read;
+mod scan;
 pub mod text;
+mod totals;
 
 use std::sync::atomic::{
     AtomicU64,
@@ -32,7 +46,9 @@ use crate::health::Reason;
 use crate::sys::counters::Counters;
 use crate::sys::fork;
 
-pub use read::{Cell, EngineCounts, Snapshot, parse, read_all, read_own};
+pub use read::{Cell, EngineCounts, Snapshot, parse};
+pub use scan::{Scan, User, read_all, read_own, scan};
+pub use totals::{OTHER, Sum, Totals, shortened, sums_of};
 
 /// What is counted for each engine and kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,14 +254,14 @@ impl Telemetry {
             let at = spare.iter().position(|(one, ..)| *one == kept)?;
             Some(spare.swap_remove(at))
         });
-        let again = |file: &file::Owned| file.begin_again(&identity.header()).is_some();
         let (counters, file) = match spare {
-            Some((_, counters, file)) if file.as_ref().is_none_or(again) => {
+            Some((_, counters, None)) if !wanted => {
                 for row in (0..kept.rows).chain([ROWS - 1]) {
                     counters.words()[row_range(engines, row)].iter().for_each(|word| word.store(0, Relaxed));
                 }
-                (counters, file)
+                (counters, None)
             }
+            // A file is not used again: a reader may be about to take in what it says. It goes now, when calls are allowed.
             _ => Telemetry::make(identity, wanted, kept.rows),
         };
         Telemetry::of(engines, counters, file, Some(kept))
@@ -305,6 +321,14 @@ impl Telemetry {
         Row { telemetry: self.clone(), base: row * row_words(self.engines), row, exclusive: row != last }
     }
 
+    /// Whether anything was counted.
+    fn is_used(&self) -> bool {
+        let roomy = self.roomy.load(Relaxed);
+        let rows = (0..ROWS).filter(|row| roomy >> row & 1 == 1);
+        let mut words = rows.flat_map(|row| &self.counters.words()[row_range(self.engines, row)]);
+        words.any(|word| word.load(Relaxed) != 0)
+    }
+
     /// Everything counted so far.
     pub(crate) fn sum(&self, header: &Header) -> Snapshot {
         let roomy = self.roomy.load(Relaxed);
@@ -314,7 +338,17 @@ impl Telemetry {
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
-        let Some(kept) = self.kept else { return };
+        let Some(kept) = self.kept else {
+            let used = self.is_used();
+            if let Some(file) = self.file.as_mut().filter(|file| file.is_ours()) {
+                file.empty = !used;
+                if used {
+                    // If it cannot be taken in now, whoever sees it knows.
+                    self.counters.mark(file::ENDED[0]);
+                }
+            }
+            return;
+        };
         let counters = std::mem::replace(&mut self.counters, Counters::private(0));
         let file = self.file.take();
         if kept.made != fork::generation() {

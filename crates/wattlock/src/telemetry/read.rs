@@ -1,16 +1,20 @@
-//! Reading telemetry files, one's own or another process's.
+//! Reading a telemetry file, one's own or another process's, which may contain anything and change meanwhile. Only what has
+//! room is read; no other process's file is mapped, because it may shrink.
 
-use std::fs;
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::borrow::Cow;
+use std::ffi::CStr;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use serde::Serialize;
 use wattlock_meter::Record;
 
 use super::Header;
-use super::file::{HEADER_BYTES, born, entries, folder, is_gone, is_ours, number, remove, whose};
+use super::file::{BEGIN, ENDED, HEADER_BYTES};
+use super::folder::Folder;
 
 /// One engine's counts of one kind; only those with anything in them are listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -99,7 +103,7 @@ impl Cell {
             (refused, other.refused),
             (submit_ns, other.submit_ns),
         ];
-        theirs.into_iter().for_each(|(sum, more)| *sum = sum.wrapping_add(more));
+        theirs.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
     }
 }
 
@@ -114,10 +118,10 @@ impl EngineCounts {
             (returned, other.returned),
             (chained, other.chained),
         ];
-        theirs.into_iter().for_each(|(sum, more)| *sum = sum.wrapping_add(more));
+        theirs.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
         for (reason, count) in &other.fallbacks {
             match fallbacks.iter_mut().find(|(known, _)| known == reason) {
-                Some((_, sum)) => *sum = sum.wrapping_add(*count),
+                Some((_, sum)) => *sum = sum.saturating_add(*count),
                 None => fallbacks.push((reason.clone(), *count)),
             }
         }
@@ -165,108 +169,278 @@ pub struct Snapshot {
     pub energy: Vec<Record>,
 }
 
-/// Adds up the rows that follow a header, those that count: others are not touched.
-pub(super) fn sum(header: &Header, words: &[AtomicU64], counts: impl Fn(usize) -> bool) -> Snapshot {
-    let (engines, kinds) = (header.engines.len(), header.kinds.len());
-    let (cell, engine_words) = (header.cell.len(), header.engine.len());
-    let row = (engines * (kinds * cell + engine_words)).next_multiple_of(8);
-    // The header may be anybody's: no more rows than there are.
-    let rows = header.rows.min(words.len().checked_div(row).unwrap_or(0));
-    let total = |at: usize| -> u64 {
-        (0..rows)
-            .filter(|r| counts(*r))
-            .filter_map(|r| words.get(r * row + at))
-            .fold(0, |sum, w| sum.wrapping_add(w.load(Relaxed)))
-    };
-    let in_cell = |engine: usize, kind: usize, name: &str| {
-        let place = header.cell.iter().position(|known| known == name)?;
-        Some(total((engine * kinds + kind) * cell + place))
-    };
-    let in_engine = |engine: usize, name: &str| {
-        let place = header.engine.iter().position(|known| known == name)?;
-        Some(total(engines * kinds * cell + engine * engine_words + place))
-    };
-    let mut cells = Vec::new();
-    let mut by_engine = Vec::new();
-    for (e, engine) in header.engines.iter().enumerate() {
-        let count = |name| in_engine(e, name).unwrap_or(0);
-        let reasons = &header.engine[engine_words.saturating_sub(header.reasons)..];
-        by_engine.push(EngineCounts {
-            engine: engine.clone(),
-            detail: header.details.get(e).cloned().unwrap_or_default(),
-            in_flight: count("in_flight"),
-            quarantines: count("quarantines"),
-            verified: count("verified"),
-            returned: count("returned"),
-            chained: count("chained"),
-            tests: count("tests"),
-            fallbacks: reasons
-                .iter()
-                .map(|name| (name.clone(), count(name)))
-                .filter(|(_, n)| *n > 0)
-                .collect(),
-        });
-        for (k, kind) in header.kinds.iter().enumerate() {
-            let count = |name| in_cell(e, k, name).unwrap_or(0);
-            let found = Cell {
-                engine: engine.clone(),
-                kind: kind.clone(),
-                requests: count("requests"),
-                bytes: count("bytes"),
-                errors: count("errors"),
-                refused: count("refused"),
-                timed: count("timed"),
-                timed_ns: count("timed_ns"),
-                held_ns: count("held_ns"),
-                batch_sum: count("batch_sum"),
-                energy_nj: count("energy_nj"),
-                submit_ns: count("submit_ns"),
-            };
-            if found.requests + found.errors + found.refused > 0 {
-                cells.push(found);
-            }
-        }
-    }
-    Snapshot { header: header.clone(), engines: by_engine, cells, energy: Vec::new() }
-}
-
-/// Largest file that is read: several times ours, low enough that a stray file cannot fill memory.
-const MOST_BYTES: u64 = 8 << 20;
-/// Most engines, kinds, and counters of either that a header may name: several times what we know.
-const MOST_ENGINES: usize = 32;
-const MOST_NAMES: usize = 256;
-
-fn read(path: &Path) -> Option<Snapshot> {
-    // Not through a link, and not a pipe that would keep the reader waiting.
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    if !file.metadata().ok()?.is_file() {
+/// Words of a row; `None` if a header names more than any Wattlock would.
+fn row_words(header: &Header) -> Option<usize> {
+    let named = header.kinds.len().max(header.cell.len()).max(header.engine.len());
+    if header.engines.len().max(header.inactive.len()) > MOST_ENGINES || named > MOST_NAMES {
         return None;
     }
-    let mut bytes = Vec::new();
-    file.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
-    parse(&bytes)
+    let words = header.engines.len() * (header.kinds.len() * header.cell.len() + header.engine.len());
+    (words <= MOST_ROW_WORDS).then(|| words.next_multiple_of(8))
+}
+
+/// Rows that are added up.
+struct Rows {
+    sums: Vec<u64>,
+    rows: usize,
+}
+
+impl Rows {
+    fn new(header: &Header) -> Option<Rows> {
+        Some(Rows { sums: vec![0; row_words(header)?], rows: header.rows })
+    }
+
+    /// Adds words, the first of which is the file's with that number. Sums do not wrap.
+    fn add(&mut self, first: usize, words: impl Iterator<Item = u64>) {
+        let row = self.sums.len();
+        if row == 0 {
+            return;
+        }
+        let most = self.rows.saturating_mul(row).saturating_sub(first);
+        for (at, word) in words.take(most).enumerate().filter(|(_, word)| *word > 0) {
+            let sum = &mut self.sums[(first + at) % row];
+            *sum = sum.saturating_add(word);
+        }
+    }
+
+    fn snapshot(&self, header: &Header) -> Snapshot {
+        let (kinds, cell, engine_words) = (header.kinds.len(), header.cell.len(), header.engine.len());
+        let place = |names: &[String], name: &str| names.iter().position(|known| known == name);
+        let at = |place: Option<usize>, start: usize| place.map_or(0, |place| self.sums[start + place]);
+        let in_cell = super::CELL_NAMES.map(|name| place(&header.cell, name));
+        let in_engine = super::ENGINE_NAMES.map(|name| place(&header.engine, name));
+        let reasons = engine_words.saturating_sub(header.reasons)..engine_words;
+        let (mut cells, mut engines) = (Vec::new(), Vec::new());
+        for (e, engine) in header.engines.iter().enumerate() {
+            let start = header.engines.len() * kinds * cell + e * engine_words;
+            let [in_flight, quarantines, verified, tests, returned, chained] =
+                in_engine.map(|place| at(place, start));
+            let fallbacks =
+                reasons.clone().map(|place| (header.engine[place].clone(), self.sums[start + place]));
+            engines.push(EngineCounts {
+                engine: engine.clone(),
+                detail: header.details.get(e).cloned().unwrap_or_default(),
+                in_flight,
+                quarantines,
+                verified,
+                tests,
+                returned,
+                chained,
+                fallbacks: fallbacks.filter(|(_, count)| *count > 0).collect(),
+            });
+            for (k, kind) in header.kinds.iter().enumerate() {
+                let start = (e * kinds + k) * cell;
+                let [
+                    requests,
+                    bytes,
+                    errors,
+                    timed,
+                    timed_ns,
+                    held_ns,
+                    batch_sum,
+                    energy_nj,
+                    refused,
+                    submit_ns,
+                ] = in_cell.map(|place| at(place, start));
+                if requests | errors | refused > 0 {
+                    let (engine, kind) = (engine.clone(), kind.clone());
+                    cells.push(Cell {
+                        engine,
+                        kind,
+                        requests,
+                        bytes,
+                        errors,
+                        refused,
+                        timed,
+                        timed_ns,
+                        held_ns,
+                        batch_sum,
+                        energy_nj,
+                        submit_ns,
+                    });
+                }
+            }
+        }
+        Snapshot { header: header.clone(), engines, cells, energy: Vec::new() }
+    }
+}
+
+/// Adds up the rows that follow a header of ours, those that count: others are not touched.
+pub(super) fn sum(header: &Header, words: &[AtomicU64], counts: impl Fn(usize) -> bool) -> Snapshot {
+    let nothing = Rows { sums: Vec::new(), rows: 0 };
+    let Some(mut rows) = Rows::new(header).filter(|rows| !rows.sums.is_empty()) else {
+        return nothing.snapshot(&Header { engines: Vec::new(), ..header.clone() });
+    };
+    let row = rows.sums.len();
+    // No more rows than there are.
+    for (at, words) in words.chunks_exact(row).enumerate().take(header.rows).filter(|(at, _)| counts(*at)) {
+        rows.add(at * row, words.iter().map(|word| word.load(Relaxed)));
+    }
+    rows.snapshot(header)
+}
+
+/// Largest file that is read: several times ours.
+const MOST_BYTES: u64 = 8 << 20;
+/// Most engines, kinds, and counters of either that a header may name, and words of a row: several times ours.
+const MOST_ENGINES: usize = 32;
+const MOST_NAMES: usize = 256;
+const MOST_ROW_WORDS: usize = 1 << 16;
+/// Bytes that are read at once.
+const PIECE: usize = 64 << 10;
+
+/// How much of one user's files is read: however many there are, the others' get their turn.
+#[derive(Debug, Clone)]
+pub(super) struct Budget {
+    files: usize,
+    bytes: u64,
+}
+
+impl Budget {
+    /// For all files of one user.
+    pub(super) fn of_a_user() -> Budget {
+        Budget { files: 1024, bytes: 32 << 20 }
+    }
+
+    /// For one file.
+    pub(super) fn one_file() -> Budget {
+        Budget { files: 1, bytes: MOST_BYTES }
+    }
+
+    fn spend(&mut self, bytes: u64) -> Option<()> {
+        self.bytes = self.bytes.checked_sub(bytes)?;
+        Some(())
+    }
+}
+
+/// Why a file is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// It is not there.
+    Gone,
+    /// It is not what its place and name say.
+    Wrong,
+    /// It cannot be read, or the budget is spent.
+    NotNow,
+}
+
+/// Whether an error says nothing of the file: it may be read another time.
+pub(super) fn passes(error: Errno) -> bool {
+    matches!(error, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR | Errno::IO | Errno::AGAIN)
+}
+
+/// A file of a folder, and whether its process said that it has ended.
+pub(super) fn read_file(
+    folder: &Folder,
+    name: &CStr,
+    budget: &mut Budget,
+) -> Result<(Snapshot, bool), Unread> {
+    budget.files = budget.files.checked_sub(1).ok_or(Unread::NotNow)?;
+    let (fd, stat) = match folder.open_to_read(name) {
+        Ok(opened) => opened.ok_or(Unread::Wrong)?,
+        Err(Errno::NOENT) => return Err(Unread::Gone),
+        Err(error) if passes(error) => return Err(Unread::NotNow),
+        Err(_) => return Err(Unread::Wrong),
+    };
+    if !(HEADER_BYTES as i64..=MOST_BYTES as i64).contains(&stat.st_size) {
+        return Err(Unread::Wrong);
+    }
+    let file = File::from(fd);
+    let (text, ended) = read_header(&file, budget)?;
+    let header = header_of(&text).ok_or(Unread::Wrong)?;
+    let mut rows = Rows::new(&header).ok_or(Unread::Wrong)?;
+    let mut piece = vec![0; PIECE];
+    let mut at = HEADER_BYTES;
+    while let Some(data) = next_data(&file, at, stat.st_size as u64) {
+        at = data.start;
+        while at < data.end {
+            let wanted = piece.len().min((data.end - at) as usize);
+            budget.spend(wanted as u64).ok_or(Unread::NotNow)?;
+            // Fewer if it shrank.
+            let read = file.read_at(&mut piece[..wanted], at).map_err(|_| Unread::NotNow)?;
+            let words = piece[..read].as_chunks::<8>().0;
+            rows.add(((at - HEADER_BYTES) / 8) as usize, words.iter().map(|word| u64::from_ne_bytes(*word)));
+            if words.is_empty() {
+                return Ok((rows.snapshot(&header), ended));
+            }
+            at += words.len() as u64 * 8;
+        }
+    }
+    Ok((rows.snapshot(&header), ended))
+}
+
+/// The next part of a file that is no hole, from a multiple of 8 on; `None` behind the last.
+fn next_data(file: &File, from: u64, end: u64) -> Option<std::ops::Range<u64>> {
+    if from >= end {
+        return None;
+    }
+    match rustix::fs::seek(file, SeekFrom::Data(from)) {
+        Ok(start) => {
+            let hole = rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap_or(end);
+            (start < end).then(|| start.max(from) / 8 * 8..hole.min(end))
+        }
+        Err(Errno::NXIO) => None,
+        // A file system that does not tell.
+        Err(_) => Some(from..end),
+    }
+}
+
+/// A header's text, begun as a living process's, and whether the process has ended.
+fn read_header(file: &File, budget: &mut Budget) -> Result<(Vec<u8>, bool), Unread> {
+    let mut text = Vec::new();
+    while !text.contains(&0) {
+        let (before, more) = (text.len(), if text.is_empty() { 8192 } else { PIECE });
+        let more = more.min(HEADER_BYTES as usize - before);
+        budget.spend(more as u64).ok_or(Unread::NotNow)?;
+        text.resize(before + more, 0);
+        let read = file.read_at(&mut text[before..], before as u64).map_err(|_| Unread::NotNow)?;
+        text.truncate(before + read);
+        if read == 0 {
+            break;
+        }
+    }
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    text.truncate(end);
+    let ended = text.starts_with(ENDED);
+    if ended {
+        text[0] = BEGIN[0];
+    }
+    Ok((text, ended))
+}
+
+/// The header with this text, which may be anybody's.
+fn header_of(text: &[u8]) -> Option<Header> {
+    let mut header: Header = serde_json::from_slice(text).ok()?;
+    row_words(&header)?;
+    texts(&mut header).for_each(|text| {
+        if let Cow::Owned(clean) = shown(text) {
+            *text = clean;
+        }
+    });
+    Some(header)
 }
 
 /// The counts in a telemetry file's content, which may be anybody's: `None` if it is none, or names more than any Wattlock
-/// would. Control characters in its texts are replaced, so that they can be shown.
+/// would. What is not to be shown in its texts is replaced.
 pub fn parse(bytes: &[u8]) -> Option<Snapshot> {
     let (head, counters) = bytes.split_at_checked(HEADER_BYTES as usize)?;
-    let text = head.split(|byte| *byte == 0).next()?;
-    let mut header: Header = serde_json::from_slice(text).ok()?;
-    if header.engines.len().max(header.inactive.len()) > MOST_ENGINES
-        || header.kinds.len().max(header.cell.len()).max(header.engine.len()) > MOST_NAMES
-    {
-        return None;
+    let header = header_of(head.split(|byte| *byte == 0).next()?)?;
+    let mut rows = Rows::new(&header)?;
+    rows.add(0, counters.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)));
+    Some(rows.snapshot(&header))
+}
+
+/// Another user's text as it may be shown: without control characters, and without those that hide others or turn the
+/// direction of writing.
+pub(super) fn shown(text: &str) -> Cow<'_, str> {
+    let unfit = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+            || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+    };
+    match text.contains(unfit) {
+        true => text.replace(unfit, "\u{fffd}").into(),
+        false => text.into(),
     }
-    texts(&mut header).for_each(|text| {
-        if text.contains(char::is_control) {
-            *text = text.replace(char::is_control, "\u{fffd}");
-        }
-    });
-    let words: Vec<AtomicU64> =
-        counters.as_chunks::<8>().0.iter().map(|word| AtomicU64::new(u64::from_ne_bytes(*word))).collect();
-    Some(sum(&header, &words, |_| true))
 }
 
 /// Every text of a header.
@@ -278,64 +452,32 @@ fn texts(header: &mut Header) -> impl Iterator<Item = &mut String> {
     [version, program, policy, objective, profile].into_iter().chain(lists).chain(pairs)
 }
 
-/// Every living process's counts, of the calling user's or (if the caller may read them) all users' processes.
-/// The calling user's files of processes that are gone are removed; no other user's are, because the owner of a folder
-/// decides what its names lead to. Unreadable ones are passed over.
-pub fn read_all() -> Vec<Snapshot> {
-    let mut found: Vec<Snapshot> = folders().iter().flat_map(|folder| read_folder(folder)).collect();
-    // A host that has used nothing yet has nothing to tell.
-    found.retain(|one| !one.cells.is_empty() || one.engines.iter().any(|engine| engine.tests > 0));
-    found.sort_by_key(|snapshot| snapshot.header.pid);
-    found
-}
-
-/// The counts of the calling user's processes with these ids, from its own folder.
-pub fn read_own(pids: &[u32]) -> Vec<Snapshot> {
-    let folder = folder();
-    let found = if is_ours(&folder) { read_folder(&folder) } else { Vec::new() };
-    found.into_iter().filter(|snapshot| pids.contains(&snapshot.header.pid)).collect()
-}
-
-fn folders() -> Vec<PathBuf> {
-    let own = folder();
-    let others = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
-    let mut all: Vec<PathBuf> = others
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with("wattlock-"))
-        .map(|entry| entry.path())
-        .collect();
-    if !all.contains(&own) {
-        all.push(own);
-    }
-    all
-}
-
-fn read_folder(folder: &Path) -> Vec<Snapshot> {
-    let ours = is_ours(folder);
-    let mut found = Vec::new();
-    for path in entries(folder) {
-        let Some(pid) = number(&path) else { continue };
-        let gone = is_gone(pid);
-        let snapshot = if gone { None } else { read(&path) };
-        // A number serves again for another process; the file is not that one's.
-        let other = |snapshot: &Snapshot| {
-            let born = born(pid).filter(|_| snapshot.header.born != 0);
-            born.is_some_and(|born| born != snapshot.header.born)
+/// A file with a header and so many rows: their words by row, engine, kind (of an engine's own: none) and counter.
+#[cfg(test)]
+pub(super) fn encode(
+    header: &Header,
+    rows: usize,
+    word: impl Fn(usize, usize, Option<usize>, usize) -> u64,
+) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec(header).unwrap();
+    bytes.resize(HEADER_BYTES as usize, 0);
+    for row in 0..rows {
+        let start = bytes.len();
+        let mut push = |engine, kind, count: usize| {
+            let words = (0..count).map(|counter| word(row, engine, kind, counter));
+            bytes.extend(words.flat_map(u64::to_ne_bytes));
         };
-        if gone || snapshot.as_ref().is_some_and(other) {
-            if ours && whose(&path).is_some() {
-                remove(&path);
-            }
-            continue;
+        for engine in 0..header.engines.len() {
+            (0..header.kinds.len()).for_each(|kind| push(engine, Some(kind), header.cell.len()));
         }
-        found.extend(snapshot);
+        (0..header.engines.len()).for_each(|engine| push(engine, None, header.engine.len()));
+        bytes.resize(start + row_words(header).unwrap() * 8, 0);
     }
-    found
+    bytes
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
     use crate::telemetry::Identity;
 
@@ -347,39 +489,6 @@ mod tests {
         assert!(sum(&header, &words, |_| true).cells[0].requests > 0);
         let nobody = Header { engines: Vec::new(), ..header };
         assert!(sum(&nobody, &words, |_| true).cells.is_empty());
-    }
-
-    #[test]
-    fn what_lies_behind_a_link_is_neither_read_nor_removed() {
-        let (target, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let precious = target.path().join("4194303-0");
-        fs::write(&precious, b"precious").unwrap();
-        let linked = place.path().join("wattlock-0");
-        std::os::unix::fs::symlink(target.path(), &linked).unwrap();
-        assert!(read_folder(&linked).is_empty());
-        assert!(precious.exists());
-        let link = target.path().join(format!("{}-7", std::process::id()));
-        std::os::unix::fs::symlink(&precious, &link).unwrap();
-        assert!(read(&link).is_none());
-    }
-
-    #[test]
-    fn a_number_that_serves_again_does_not_bring_the_dead_back() {
-        let folder = tempfile::tempdir().unwrap();
-        let header = Identity::default().header();
-        assert!(header.born > 0);
-        let write = |name: &str, born: u64| {
-            let path = folder.path().join(format!("{}-{name}", header.pid));
-            let mut bytes = serde_json::to_vec(&Header { born, ..header.clone() }).unwrap();
-            bytes.resize(HEADER_BYTES as usize, 0);
-            fs::write(&path, bytes).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-            path
-        };
-        let (mine, unknown, other) = (write("1", header.born), write("2", 0), write("3", header.born - 1));
-        let found = read_folder(folder.path());
-        assert_eq!(found.len(), 2);
-        assert!(mine.exists() && unknown.exists() && !other.exists());
     }
 
     #[test]
@@ -429,13 +538,5 @@ mod tests {
             read += usize::from(parse(&bytes).is_some());
         }
         assert!((100..3900).contains(&read), "{read} of 4000 still are files");
-    }
-
-    #[test]
-    fn a_pipe_keeps_no_reader_waiting() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("1-0");
-        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
-        assert!(made.success() && read(&path).is_none());
     }
 }
