@@ -14,7 +14,6 @@ const FRESH: Duration = Duration::from_millis(200);
 const SHARE: u32 = 4;
 
 const PAGE: &str = include_str!("page/page.html");
-const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 
 /// An answer.
@@ -133,7 +132,7 @@ impl Content {
                 Answer { status: 200, kind: "application/json", body: self.report.clone() }
             }
             "/" => Answer::of("text/html; charset=utf-8", PAGE),
-            "/page.css" => Answer::of("text/css; charset=utf-8", STYLE),
+            "/page.css" => Answer::of("text/css; charset=utf-8", telemetry::page::STYLE),
             "/page.js" => Answer::of("text/javascript; charset=utf-8", SCRIPT),
             "/healthz" => Answer::of(TEXT, "ok\n"),
             _ => Answer::refusal(404),

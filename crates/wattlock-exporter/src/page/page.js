@@ -71,9 +71,7 @@ function table(program, then, seconds) {
     for (const text of cells) line.append(element("td", text));
     made.append(line);
   }
-  const wide = element("div", undefined, "wide");
-  wide.append(made);
-  return wide;
+  return made;
 }
 
 function about(program) {
@@ -89,10 +87,10 @@ function section(program, then, seconds) {
   const made = element("section");
   made.append(element("h2", program.program), element("p", about(program)));
   if (program.running > 0 && program.requests === 0) {
-    made.append(element("p", "It did nothing with Wattlock yet.", "look"));
+    made.append(element("p", "It did nothing with Wattlock yet.", "cross"));
   }
   for (const fallback of program.fallbacks) {
-    made.append(element("p", fallback.engine + ": " + fallback.count + " fallbacks, " + fallback.reason, "look"));
+    made.append(element("p", fallback.engine + ": " + fallback.count + " fallbacks, " + fallback.reason, "cross"));
   }
   if (program.cells.length > 0) made.append(table(program, then, seconds));
   return made;
@@ -101,7 +99,7 @@ function section(program, then, seconds) {
 function show(report, now) {
   const verdict = document.getElementById("verdict");
   verdict.textContent = report.verdict.line;
-  verdict.className = report.verdict.good ? "good" : "";
+  verdict.className = report.verdict.good ? "verdict" : "verdict alarm";
   const seconds = before ? (now - before.now) / 1000 : 0;
   const sections = report.programs.map((program) => {
     const same = (one) => one.uid === program.uid && one.program === program.program;
@@ -119,7 +117,7 @@ async function refresh() {
     show(await answer.json(), Date.now());
   } catch (error) {
     document.getElementById("state").textContent = "The exporter does not answer (" + error.message + ").";
-    document.getElementById("verdict").className = "";
+    document.getElementById("verdict").className = "verdict alarm";
   }
   setTimeout(refresh, EVERY);
 }
