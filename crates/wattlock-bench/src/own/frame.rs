@@ -71,7 +71,13 @@ pub fn http_tail(plan: &Plan<'_>, http: &[Directive], status: Option<SocketAddr>
             page.extend([own(&["satisfy", "any"]), own(&["allow", "all"])]);
         }
         let location = own_block(&["location", "=", "/wattlock_status"], page);
-        let server = vec![own(&["listen", &status.to_string()]), own(&["access_log", "off"]), location];
+        // Also where the site has `wattlock off` for all of `http`: the module says here whether it is active.
+        let server = vec![
+            own(&["listen", &status.to_string()]),
+            own(&["access_log", "off"]),
+            own(&["wattlock", "on"]),
+            location,
+        ];
         tail.push(own_block(&["server"], server));
     }
     tail

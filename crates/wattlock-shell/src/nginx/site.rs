@@ -36,8 +36,9 @@ pub struct Command {
     /// Compare with a site's own nginx.conf: a copy of it and all that it includes, on loopback; the site goes on untouched
     #[arg(long, value_name = "FILE", requires = "compare", conflicts_with_all = ["cert", "key_type", "port", "install"])]
     pub config: Option<PathBuf>,
+    // What needs --config also refuses a folder: clap asks for nothing that conflicts with what is given.
     /// Folder that --config's own relative names belong to (`nginx -p`); without it, the one that `nginx -V` tells
-    #[arg(long, value_name = "DIR", requires = "config")]
+    #[arg(long, value_name = "DIR", requires = "config", conflicts_with = "folder")]
     prefix: Option<PathBuf>,
     /// Connections at once in a comparison
     #[arg(long, value_name = "N", requires = "compare", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -46,16 +47,16 @@ pub struct Command {
     #[arg(long, value_name = "N", requires = "compare", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
     /// A path that each visitor of --config's site requests; may be repeated [default: /]
-    #[arg(long = "path", value_name = "PATH", requires = "config", value_parser = parse_path)]
+    #[arg(long = "path", value_name = "PATH", requires = "config", conflicts_with = "folder", value_parser = parse_path)]
     pub paths: Vec<String>,
     /// How many of a hundred visitors of --config's site resume a session
-    #[arg(long, value_name = "PER_CENT", requires = "config", default_value_t = 90, value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "PER_CENT", requires = "config", conflicts_with = "folder", default_value_t = 90, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub resumed: u32,
     /// Only the server of this name; may be repeated
-    #[arg(long = "server", value_name = "NAME", requires = "config")]
+    #[arg(long = "server", value_name = "NAME", requires = "config", conflicts_with = "folder")]
     pub servers: Vec<String>,
     /// Let --config's upstreams on this machine have requests; those elsewhere never get any
-    #[arg(long, requires = "config")]
+    #[arg(long, requires = "config", conflicts_with = "folder")]
     pub with_upstreams: bool,
     /// Also write the comparison to a file as JSON; `-` for standard output, after all else
     #[arg(long, value_name = "FILE", requires = "compare")]
