@@ -100,7 +100,7 @@ impl Outcome<'_> {
         // A device that was idle in some points is named once.
         let once = |device: &&&str| {
             let idle = |other: &&str| device.strip_prefix(*other).is_some_and(|rest| rest.starts_with(", "));
-            !devices.iter().any(|other| idle(other))
+            !devices.iter().any(idle)
         };
         let devices = devices.iter().filter(once).copied().collect::<Vec<_>>().join(", ");
         match (measured.is_empty(), devices.contains("emulated"), devices.is_empty()) {
