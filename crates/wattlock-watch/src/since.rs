@@ -49,10 +49,15 @@ impl Done {
     }
 }
 
+/// A program's name, and the process where each is apart.
+type Key = (String, Option<u32>);
+/// A program, and what it did, added up.
+type Sums = (Program, BTreeMap<Pair, Done>);
+
 /// What was done between two looks; without an earlier one, since the processes began. A process whose counters fell,
 /// or that was there before and could not be read, has done nothing that is known.
 pub fn since(now: &Look, before: Option<&Look>, by: By) -> Vec<Program> {
-    let mut programs: BTreeMap<(String, Option<u32>), (Program, BTreeMap<Pair, Done>)> = BTreeMap::new();
+    let mut programs: BTreeMap<Key, Sums> = BTreeMap::new();
     for (id, ever) in &now.processes {
         let key = (id.program.clone(), (by == By::Process).then_some(id.pid));
         let (program, parts) = programs.entry(key).or_default();

@@ -168,7 +168,7 @@ fn joules_keep_the_word_that_promises_least() {
         .to_vec();
     let joules = |engine, requests| Cell { timed: 10, energy_nj: 5_000, ..cell(engine, SEAL, requests) };
     now.cells = vec![joules("instruction", 1000), joules("cuda", 1000)];
-    let power = |now: &Snapshot| Rates::of(&between(&[], &[now.clone()])[0], 2.0, &costs()).power;
+    let power = |now: &Snapshot| Rates::of(&between(&[], std::slice::from_ref(now))[0], 2.0, &costs()).power;
     now.header.started = 5000;
     let seen = power(&now).unwrap();
     assert!((seen.watts - 2.0 * 1000.0 * 500.0 / 1e9 / 2.0).abs() < 1e-12, "{seen:?}");

@@ -123,6 +123,9 @@ fn draw_table(app: &mut App, look: Look, screen: &mut Buffer) {
     app.offset = offset;
 }
 
+/// Columns that fit, what stands in them, and whether it is a heading.
+type Line = (Vec<(usize, usize)>, Vec<Cell>, bool);
+
 fn draw_details(app: &mut App, look: Look, screen: &mut Buffer) {
     let rows = app.rows();
     let Some(row) = rows.get(app.chosen(&rows)) else {
@@ -130,7 +133,7 @@ fn draw_details(app: &mut App, look: Look, screen: &mut Buffer) {
         return;
     };
     let style = |tone| of_tone(tone, look);
-    let mut lines: Vec<(Vec<(usize, usize)>, Vec<Cell>, bool)> = Vec::new();
+    let mut lines: Vec<Line> = Vec::new();
     let whole = vec![(0, usize::from(screen.area.width))];
     let mut say = |text: String| lines.push((whole.clone(), vec![(text, Tone::Plain)], false));
     say(row.name());
