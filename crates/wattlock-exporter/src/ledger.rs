@@ -286,6 +286,17 @@ mod tests {
         snapshot
     }
 
+    /// A snapshot of each program, with one request.
+    fn flood(programs: impl Iterator<Item = String>) -> Vec<Snapshot> {
+        let one = snapshot("", 1);
+        let of = |program| {
+            let mut snapshot = one.clone();
+            snapshot.header.program = program;
+            snapshot
+        };
+        programs.map(of).collect()
+    }
+
     fn user(uid: u32, living: Vec<Snapshot>) -> User {
         User { uid, living, ended: Vec::new(), totals: Totals::default(), left_out: 0, wrong: 0 }
     }
@@ -359,7 +370,7 @@ mod tests {
     fn one_users_programs_do_not_push_anothers_out_and_none_of_their_counts_is_lost() {
         let mut ledger = Ledger::default();
         for round in 0..10 {
-            let flood = (0..1000).map(|number| snapshot(&format!("{round}-{number}"), 1)).collect();
+            let flood = flood((0..1000).map(|number| format!("{round}-{number}")));
             take(&mut ledger, vec![user(7, flood), user(1000, vec![snapshot("a", round + 1)])]);
         }
         assert_eq!(requests(&ledger, 1000), [("a".to_owned(), 10)]);
@@ -370,11 +381,15 @@ mod tests {
         assert!((1000..=10_000).contains(&sum), "{sum}");
         // Many users: the first, by number, have their series.
         let mut ledger = Ledger::default();
-        let programs: Vec<Snapshot> = (0..4000).map(|number| snapshot(&number.to_string(), 1)).collect();
+        let programs = flood((0..4000).map(|number| number.to_string()));
         take(&mut ledger, (0..20).map(|uid| user(uid, programs.clone())).collect());
         assert!(ledger.users.values().map(|account| account.tallies.len()).sum::<usize>() <= MOST);
-        let sum: u64 = requests(&ledger, 0).iter().map(|(_, count)| count).sum();
-        assert_eq!(sum, 4000);
-        assert!(ledger.passed_over().any(|over| over.uid == 19 && over.series > 0));
+        // The last have one for all their programs.
+        for (uid, least) in [(0, 3000), (19, 1)] {
+            let sum: u64 = requests(&ledger, uid).iter().map(|(_, count)| count).sum();
+            assert_eq!(sum, 4000, "{uid}");
+            assert!(requests(&ledger, uid).len() >= least, "{uid}");
+        }
+        assert!(requests(&ledger, 19).len() < 100);
     }
 }
