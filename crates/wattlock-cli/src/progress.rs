@@ -5,7 +5,7 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use wattlock::Runtime;
@@ -18,6 +18,9 @@ use wattlock_shell::text;
 /// Where the length is known, and where it is not.
 const KNOWN: &str = "{msg:20!} {bar:30} {percent:>3} % {bytes}/{total_bytes} {bytes_per_sec} {eta}";
 const UNKNOWN: &str = "{msg:20!} {spinner} {bytes} {bytes_per_sec}";
+
+/// How long work waits for the sum of sizes; more files are added up meanwhile.
+const MOMENT: Duration = Duration::from_millis(50);
 
 /// A bar, or none that anyone sees.
 #[derive(Clone)]
@@ -43,12 +46,16 @@ impl Bar {
         let bar = Bar::new(silent, name.to_owned(), None);
         if bar.is_seen() {
             let (later, places) = (bar.0.clone(), places());
+            let (known, waits) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
                 later.set_length(places.iter().map(|place| size_of(place, 0)).sum());
                 if let Ok(style) = ProgressStyle::with_template(KNOWN) {
                     later.set_style(style);
                 }
+                let _ = known.send(());
             });
+            // Of a few files the sum is there before the work begins.
+            let _ = waits.recv_timeout(MOMENT);
         }
         bar
     }
