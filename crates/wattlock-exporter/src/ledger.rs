@@ -68,7 +68,7 @@ impl Tally {
 }
 
 /// One user's counters.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Account {
     names: Vec<String>,
     numbers: HashMap<String, u16>,
@@ -124,7 +124,7 @@ impl Ledger {
         }
         let mut all: usize = self.users.values().map(|account| account.tallies.len()).sum();
         for (uid, parts) in by_user {
-            let account = self.users.entry(uid).or_insert_with(Account::new);
+            let account = self.users.entry(uid).or_default();
             let before = account.tallies.len();
             let room = MOST.saturating_sub(all).saturating_add(before).min(MOST_OF_A_USER);
             account.update(&parts, room);
@@ -184,14 +184,24 @@ impl Ledger {
     }
 }
 
-impl Account {
-    fn new() -> Account {
-        let mut account = Account::default();
+impl Default for Account {
+    fn default() -> Account {
         // The first, for names that there is no room for.
-        account.number(OTHER);
-        account
+        let names = vec![OTHER.to_owned()];
+        Account {
+            numbers: names.iter().cloned().zip([0]).collect(),
+            names,
+            tallies: BTreeMap::new(),
+            running: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            dropped: 0,
+            left_out: 0,
+            wrong: 0,
+        }
     }
+}
 
+impl Account {
     fn name(&self, number: u16) -> &str {
         self.names.get(usize::from(number)).map_or(OTHER, String::as_str)
     }
