@@ -35,8 +35,8 @@ pub struct Closed {
 pub const SECRET: Closed = Closed { bits: 0o077, roots_too: false };
 /// What only this user and root may write.
 pub const UNALTERED: Closed = Closed { bits: 0o022, roots_too: true };
-/// A link's own mode says nothing.
-const LINK: Closed = Closed { bits: 0, roots_too: true };
+/// Of a link and of a sticky folder the owner decides.
+const OWNED: Closed = Closed { bits: 0, roots_too: true };
 
 /// A folder on the way, and what it is called.
 struct Step {
@@ -152,7 +152,7 @@ impl Way {
     fn push(&mut self, folder: File, path: PathBuf) -> Result<()> {
         let looked = seen(&path, &folder)?;
         let sticky = self.outside && looked.mode() & 0o1000 != 0;
-        judge(&path, &looked, if sticky { LINK } else { UNALTERED })?;
+        judge(&path, &looked, if sticky { OWNED } else { UNALTERED })?;
         self.steps.push(Step { folder, path });
         Ok(())
     }
@@ -185,7 +185,7 @@ impl Way {
             };
             let looked = seen(&path, &there)?;
             if looked.is_symlink() {
-                judge(&path, &looked, LINK)?;
+                judge(&path, &looked, OWNED)?;
                 links += 1;
                 if links > LINKS_MOST {
                     return Err(failed(&path, Errno::LOOP));

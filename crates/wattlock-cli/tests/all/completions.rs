@@ -279,6 +279,7 @@ fn read_by(file: &Path) -> BTreeSet<String> {
     let parts: Vec<&str> = text.split('"').collect();
     let is_name = |part: &str| {
         part.len() > 2
+            && part.starts_with(|first: char| first.is_ascii_uppercase())
             && part.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
     };
     for pair in parts.windows(2).filter(|pair| is_name(pair[1])) {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -15,8 +15,7 @@ const RECIPIENTS: &str = "home/.config/wattlock/recipients.txt";
 /// A desk whose user has a home, and a file to seal.
 fn desk() -> Desk {
     let desk = Desk::new(&[]);
-    fs::create_dir(desk.at("home")).unwrap();
-    mode(desk.at("home"), 0o755);
+    folders(desk.at("home"));
     fs::write(desk.at("note"), "attack at dawn").unwrap();
     desk
 }
@@ -37,6 +36,11 @@ fn said(output: &Output) -> String {
 
 fn mode(path: PathBuf, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Makes folders that no other user writes, whatever the umask.
+fn folders(path: PathBuf) {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(path).unwrap();
 }
 
 /// The exit code of a refusal, which said this and left the file sealed.
@@ -194,7 +198,7 @@ fn a_link_on_the_way_is_judged_by_every_folder_that_it_leads_through_and_the_rea
     let folder = "home/.config/wattlock";
     opened(IDENTITY);
     // Dotfiles in the home, and outside of it; by absolute links and by relative ones.
-    fs::create_dir_all(desk.at("home/dots/deep")).unwrap();
+    folders(desk.at("home/dots/deep"));
     fs::rename(desk.at(folder), desk.at("home/dots/deep/wattlock")).unwrap();
     symlink("../dots/deep/wattlock", desk.at(folder)).unwrap();
     opened("home/dots/deep/wattlock/identity.txt");
@@ -210,9 +214,9 @@ fn a_link_on_the_way_is_judged_by_every_folder_that_it_leads_through_and_the_rea
     mode(desk.at("home/.config"), 0o777);
     assert_eq!(refused(&desk, OPEN, "others may write it"), 46);
     mode(desk.at("home/.config"), 0o755);
-    fs::create_dir_all(desk.at("out-there/deep")).unwrap();
+    folders(desk.at("out-there/deep"));
     fs::rename(desk.at("home/dots/deep/wattlock"), desk.at("out-there/deep/wattlock")).unwrap();
-    for target in ["../../out-there/deep/wattlock".into(), desk.at("out-there/deep/wattlock")] {
+    for target in [PathBuf::from("../../out-there/deep/wattlock"), desk.at("out-there/deep/wattlock")] {
         fs::remove_file(desk.at(folder)).unwrap();
         symlink(target, desk.at(folder)).unwrap();
         opened("out-there/deep/wattlock/identity.txt");
@@ -254,7 +258,7 @@ fn a_link_that_leads_nowhere_is_told_wherever_it_is_and_what_is_absent_is_passed
     ] {
         let desk = desk();
         good(&run(&desk, &["seal", "-q", "-i", "key.txt", "note"]));
-        fs::create_dir_all(desk.at(name).parent().unwrap()).unwrap();
+        folders(desk.at(name).parent().unwrap().to_owned());
         symlink(target, desk.at(name)).unwrap();
         let why = desk.at(name).display().to_string();
         assert_eq!(refused(&desk, OPEN, &why), 46, "{name} -> {target}");
@@ -263,10 +267,10 @@ fn a_link_that_leads_nowhere_is_told_wherever_it_is_and_what_is_absent_is_passed
     // What is not there is nobody's mistake, whoever may write beside it.
     let desk = desk();
     good(&run(&desk, &["seal", "-q", "-i", "key.txt", "note"]));
-    fs::create_dir_all(desk.at("home/dots")).unwrap();
+    folders(desk.at("home/dots"));
     symlink("dots", desk.at("home/.config")).unwrap();
     assert_eq!(refused(&desk, OPEN, "no key given"), 12);
-    fs::create_dir_all(desk.at("home/dots/wattlock")).unwrap();
+    folders(desk.at("home/dots/wattlock"));
     mode(desk.at("home/dots/wattlock"), 0o777);
     assert_eq!(refused(&desk, OPEN, "no key given"), 12);
 }
