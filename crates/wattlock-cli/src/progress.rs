@@ -187,7 +187,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::create_dir(at("in")).unwrap();
-        for (name, content) in [("in/a", &[0; 10][..]), ("b", &[0; 5]), ("empty", &[])] {
+        for (name, content) in [("in/a", &[0_u8; 10][..]), ("b", &[0; 5]), ("empty", &[])] {
             std::fs::write(at(name), content).unwrap();
         }
         for (target, name) in [("b", "link"), ("in", "folder"), ("nowhere", "lost"), ("/dev/null", "device")]
