@@ -6,21 +6,21 @@
 //! keeps HOME). A file that others could have written, or a key that others can read, is refused, and not passed over
 //! in silence.
 //!
-//! | must be | the identity | the recipients | the folder |
+//! | must be | the identity | the recipients | each folder, from the one that the environment names on |
 //! |---|---|---|---|
 //! | owned by | this user | this user or root | this user or root |
 //! | closed to others for | reading, writing | writing | writing |
 //!
-//! A symbolic link is judged by what it leads to. What is judged is what is read: one descriptor.
+//! A symbolic link is judged by what it leads to, and by each folder on the way there ([`Way`]). What is judged is what
+//! is read, and written into: the same descriptors.
 
-use std::fs::{File, Metadata};
-use std::io::{Error as IoError, ErrorKind, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+mod way;
+
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::io::Errno;
 use rustix::process::geteuid;
 use wattlock_door::one_line;
 use wattlock_files::Error;
@@ -30,11 +30,12 @@ use zeroize::Zeroizing;
 use crate::ask::Terminal;
 use crate::keys::{unlocked, within};
 use crate::wrong::system;
+use way::{SECRET, UNALTERED, Way};
 
 /// The key's name.
-const IDENTITY: &str = "identity.txt";
+pub const IDENTITY: &str = "identity.txt";
 /// The recipients' name.
-const RECIPIENTS: &str = "recipients.txt";
+pub const RECIPIENTS: &str = "recipients.txt";
 
 /// A file of the user's that was found good, and its content.
 #[derive(Clone)]
@@ -47,7 +48,8 @@ pub struct Found {
 struct Place {
     /// What must be this user's.
     base: PathBuf,
-    folder: PathBuf,
+    /// The way from there to the folder.
+    below: &'static str,
 }
 
 impl Place {
@@ -57,10 +59,28 @@ impl Place {
         }
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         if let Some(base) = variable("XDG_CONFIG_HOME") {
-            return Some(Place { folder: base.join("wattlock"), base });
+            return Some(Place { base, below: "wattlock" });
         }
-        let base = variable("HOME")?;
-        Some(Place { folder: base.join(".config/wattlock"), base })
+        Some(Place { base: variable("HOME")?, below: ".config/wattlock" })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.base.join(self.below).join(name)
+    }
+
+    /// Whether anything has the name of a file, or is a link on the way to it that leads nowhere: a mistake to be told.
+    /// Without it, nothing is judged.
+    fn may_have(&self, name: &str) -> bool {
+        let mut path = self.base.clone();
+        for part in Path::new(self.below).join(name).components() {
+            path.push(part);
+            match path.symlink_metadata() {
+                Err(error) => return error.kind() != ErrorKind::NotFound,
+                Ok(looked) if looked.is_symlink() && path.metadata().is_err() => return true,
+                Ok(_) => {}
+            }
+        }
+        true
     }
 
     fn is_ours(&self) -> bool {
@@ -71,7 +91,7 @@ impl Place {
 /// Where the default identity would be, in messages.
 pub fn identity_place() -> String {
     match Place::here() {
-        Some(place) if place.is_ours() => one_line(&place.folder.join(IDENTITY)),
+        Some(place) if place.is_ours() => one_line(&place.path(IDENTITY)),
         _ => "~/.config/wattlock/identity.txt".to_owned(),
     }
 }
@@ -120,9 +140,12 @@ pub fn recipients(terminal: &Terminal) -> Result<Vec<BoxedRecipient>> {
 
 fn find(what: What) -> Result<Option<Found>> {
     let Some(place) = Place::here() else { return Ok(None) };
-    let name = if what == What::Identity { IDENTITY } else { RECIPIENTS };
-    let path = place.folder.join(name);
+    let (name, closed) = match what {
+        What::Identity => (IDENTITY, SECRET),
+        What::Recipients => (RECIPIENTS, UNALTERED),
+    };
     if !place.is_ours() {
+        let path = place.path(name);
         if path.symlink_metadata().is_ok() {
             eprintln!(
                 "wattlock: {} is not used: {} is another user's",
@@ -132,71 +155,27 @@ fn find(what: What) -> Result<Option<Found>> {
         }
         return Ok(None);
     }
-    let failed =
-        |path: &Path, error: Errno| -> anyhow::Error { system::<Error>(one_line(path), error.into()).into() };
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = match openat(CWD, &place.folder, flags, Mode::empty()) {
-        Ok(folder) => File::from(folder),
-        Err(Errno::NOENT) => return Ok(None),
-        Err(error) => return Err(failed(&place.folder, error)),
-    };
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = match openat(&folder, name, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
-        // A link that leads nowhere is a mistake to be told, not an absent file.
-        Err(Errno::NOENT) if path.symlink_metadata().is_err() => return Ok(None),
-        Err(error) => return Err(failed(&path, error)),
-    };
-    judge(&place.folder, &looked(&place.folder, &folder)?, 0o022, true)?;
-    let meta = looked(&path, &file)?;
-    if !meta.is_file() {
-        return Err(wattlock_door::Error::NotRegular(path).into());
+    if !place.may_have(name) {
+        return Ok(None);
     }
-    match what {
-        What::Identity => judge(&path, &meta, 0o077, false)?,
-        What::Recipients => judge(&path, &meta, 0o022, true)?,
+    let mut way = Way::from(&place.base)?;
+    if !way.enter(Path::new(place.below), false)? {
+        return Ok(None);
     }
+    let Some((file, path)) = way.open(name, closed)? else { return Ok(None) };
     let mut content = Zeroizing::new(Vec::new());
     let read = file.take(FILE_MAX as u64 + 1).read_to_end(&mut content);
     read.map_err(|source| system::<Error>(one_line(&path), source))?;
     Ok(Some(Found { path, content }))
 }
 
-fn looked(path: &Path, file: &File) -> Result<Metadata> {
-    Ok(file.metadata().map_err(|source| system::<Error>(one_line(path), source))?)
-}
-
-/// Refuses what another user owns, or what others have these permissions of.
-fn judge(path: &Path, meta: &Metadata, closed: u32, roots_too: bool) -> Result<()> {
-    let (own, shown) = (geteuid().as_raw(), one_line(path));
-    let refused = |why: String| -> Result<()> {
-        Err(system::<Error>(shown.clone(), IoError::new(ErrorKind::PermissionDenied, why)).into())
-    };
-    if meta.uid() != own && !(roots_too && meta.uid() == 0) {
-        return refused(format!(
-            "user {} owns it, not user {own}: not used; name a key of yours with -i or -r",
-            meta.uid()
-        ));
-    }
-    let open = meta.mode() & closed;
-    if open & 0o044 != 0 {
-        return refused(format!("others may read it: `chmod go= {shown}`, and think of who has read it"));
-    }
-    if open != 0 {
-        return refused(format!("others may write it: `chmod go-w {shown}`, once what is in it is yours"));
-    }
-    Ok(())
-}
-
-/// Makes the folder for `keygen --default`; says where the identity and the recipients go.
-pub fn make() -> Result<(PathBuf, PathBuf)> {
+/// Makes the folder for `keygen --default`, in which it writes [`IDENTITY`] and [`RECIPIENTS`].
+pub fn make() -> Result<Way> {
     let Some(place) = Place::here().filter(Place::is_ours) else {
         let why = "neither XDG_CONFIG_HOME nor HOME names a folder of this user's: give -o FILE";
         return Err(crate::wrong::usage::<Error>(why).into());
     };
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&place.folder);
-    made.map_err(|source| system::<Error>(one_line(&place.folder), source))?;
-    let meta = place.folder.metadata().map_err(|source| system::<Error>(one_line(&place.folder), source))?;
-    judge(&place.folder, &meta, 0o022, true)?;
-    Ok((place.folder.join(IDENTITY), place.folder.join(RECIPIENTS)))
+    let mut way = Way::from(&place.base)?;
+    way.enter(Path::new(place.below), true)?;
+    Ok(way)
 }

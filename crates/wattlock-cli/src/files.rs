@@ -203,7 +203,10 @@ pub fn open(command: &Open, choice: &Choice) -> anyhow::Result<()> {
     let opener = Opener::new(identities).passphrase(ask_passphrase(common, &terminal)?);
     each(common, choice, "opened", pairs, |input, output, runtime, progress| {
         opener.open(input, output, runtime, progress).map(|_| ()).map_err(|error| match error {
-            Error::NoMatchingKey if keyless => Error::NoKeyGiven(defaults::identity_place()),
+            Error::NoMatchingKey if keyless => Error::NoKeyGiven {
+                options: "-i FILE, --passphrase-file FILE",
+                place: defaults::identity_place(),
+            },
             error => terminal.explain(error),
         })
     })
@@ -238,8 +241,7 @@ impl To {
         match self {
             To::Stdout => true,
             To::Named(path) | To::Made(path) => {
-                let own = inode_of(std::io::stdout());
-                path.metadata().is_ok_and(|there| !there.is_file() && own == Some((there.dev(), there.ino())))
+                path.metadata().is_ok_and(|there| is_stdouts((there.dev(), there.ino())))
             }
         }
     }
@@ -354,6 +356,12 @@ fn finish(batch: &Batch, waiting: &mut Vec<Done>, outcomes: &mut Outcomes) {
             Err(error) => outcomes.failed(&done.input, error.into()),
         }
     }
+}
+
+/// Whether this device and inode are standard output's, of whatever kind that is: what is printed would be in a result
+/// there, or be lost with the file that the result replaces.
+pub fn is_stdouts(inode: (u64, u64)) -> bool {
+    inode_of(std::io::stdout()) == Some(inode)
 }
 
 /// Refuses lines of JSON among the bytes of a result.
@@ -523,9 +531,10 @@ fn bar(common: &Common, input: &Path, to_stdout: bool) -> Bar {
     Bar::new(silent, shown(input), length(input))
 }
 
-/// The length of a regular file.
+/// The length of a regular file. Files of the kernel's have none: 0.
 pub fn length(input: &Path) -> Option<u64> {
-    std::fs::metadata(input).ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len())
+    let meta = std::fs::metadata(input).ok().filter(std::fs::Metadata::is_file)?;
+    Some(meta.len()).filter(|len| *len > 0)
 }
 
 fn new_passphrase(common: &Common) -> anyhow::Result<SecretString> {

@@ -22,7 +22,7 @@ use wattlock_shell::INTERRUPTED;
 
 use wattlock_shell::program::Told;
 
-use crate::files::{about, closed, ends_the_run, is_dash, length, refuse_mixture, shown};
+use crate::files::{about, closed, ends_the_run, is_dash, is_stdouts, length, refuse_mixture, shown};
 use crate::lines::Line;
 use crate::progress::{self, Bar};
 use crate::wrong::{system, usage};
@@ -322,6 +322,11 @@ impl Run<'_> {
             time = told.time;
             result = told.name.map_or(result, OsString::from_vec);
             (&file).rewind().map_err(|error| unread(input, error))?;
+        }
+        let there = folder.look(&result)?.is_some_and(|there| is_stdouts(there.identity));
+        refuse_mixture(command.json, there)?;
+        if command.json && !command.keep && is_stdouts(seen.identity) {
+            return Err(usage("--json prints into this file, which its result replaces: print elsewhere"));
         }
         let original = Original { folder: folder.clone(), name: name.to_owned(), seen, link };
         let (from, force) = (Input::File { file, name: input.to_owned() }, command.force);

@@ -11,7 +11,7 @@ use wattlock_door::one_line;
 use wattlock_files::Error;
 use zeroize::Zeroizing;
 
-use crate::defaults;
+use crate::defaults::{self, IDENTITY, RECIPIENTS};
 use crate::wrong::system;
 
 /// Make a key pair (an age identity)
@@ -50,25 +50,27 @@ pub fn run(command: &Command) -> Result<()> {
 
 /// Makes the default identity, and the default recipients unless there are some: those may be a team's.
 fn write_default(text: &str, public: &str) -> Result<()> {
-    let (identity, recipients) = defaults::make()?;
-    write(&identity, text.as_bytes(), false)?;
-    tell!("wattlock: default key {}", one_line(&identity));
-    match write(&recipients, format!("{public}\n").as_bytes(), false) {
-        Ok(()) => tell!("wattlock: default recipients {}", one_line(&recipients)),
-        Err(error) => match error.downcast_ref() {
-            Some(wattlock_door::Error::OutputExists(_)) => {
-                tell!("wattlock: {} stays as it is: without the new key in it", one_line(&recipients));
-            }
-            _ => return Err(error),
-        },
+    let folder = defaults::make()?;
+    let write = |name: &str, text: &str| {
+        let path = folder.at(name);
+        folder.write_new(name, text.as_bytes()).map_err(|source| failed(&path, source))?;
+        Ok::<PathBuf, Error>(path)
+    };
+    tell!("wattlock: default key {}", one_line(&write(IDENTITY, text)?));
+    match write(RECIPIENTS, &format!("{public}\n")) {
+        Ok(path) => tell!("wattlock: default recipients {}", one_line(&path)),
+        Err(Error::Door(wattlock_door::Error::OutputExists(path))) => {
+            tell!("wattlock: {} stays as it is: without the new key in it", one_line(&path));
+        }
+        Err(error) => return Err(error.into()),
     }
     tell!("Public key: {public}");
     Ok(())
 }
 
-/// Writes a new file; with `force` in place of a file, or of a link, that has the name.
-pub fn write(path: &Path, text: &[u8], force: bool) -> Result<()> {
-    let failed = |source: std::io::Error| match source.kind() {
+/// What the system says of a key's new file.
+fn failed(path: &Path, source: std::io::Error) -> Error {
+    match source.kind() {
         std::io::ErrorKind::AlreadyExists => Error::Door(wattlock_door::Error::OutputExists(path.to_owned())),
         std::io::ErrorKind::NotFound => {
             Error::Door(wattlock_door::Error::NotFound(folder_of(path).to_owned()))
@@ -77,7 +79,12 @@ pub fn write(path: &Path, text: &[u8], force: bool) -> Result<()> {
             Error::Door(wattlock_door::Error::DiskFull)
         }
         _ => system(format!("writing the key {}", one_line(path)), source),
-    };
+    }
+}
+
+/// Writes a new file; with `force` in place of a file, or of a link, that has the name.
+pub fn write(path: &Path, text: &[u8], force: bool) -> Result<()> {
+    let failed = |source| failed(path, source);
     match path.symlink_metadata() {
         Ok(there) if there.is_dir() => {
             let error = anyhow::Error::new(Error::Door(wattlock_door::Error::NotRegular(path.to_owned())));

@@ -39,7 +39,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use wattlock_door::{Code, Known, known};
+use wattlock_door::{Code, Known, Refusal, known};
 use wattlock_shell::nginx::site;
 use wattlock_shell::program::{self, NotInstalled, Program};
 use wattlock_shell::{setup, text};
@@ -163,6 +163,7 @@ impl Program for Arguments {
 
     const ENDS: &[Known] = &[
         known::<Code>,
+        known::<Refusal>,
         known::<NotInstalled>,
         known::<wattlock_door::Error>,
         known::<wattlock_files::Error>,

@@ -15,6 +15,8 @@ use wattlock_shell::joules::peak_memory;
 use wattlock_shell::setup::Choice;
 use wattlock_shell::text;
 
+use crate::files::is_dash;
+
 /// Where the length is known, and where it is not.
 const KNOWN: &str = "{msg:20!} {bar:30} {percent:>3} % {bytes}/{total_bytes} {bytes_per_sec} {eta}";
 const UNKNOWN: &str = "{msg:20!} {spinner} {bytes} {bytes_per_sec}";
@@ -41,15 +43,15 @@ impl Bar {
     }
 
     /// A bar for what lies below some places. Their sizes are added up by a thread meanwhile, and only if the bar is
-    /// seen.
+    /// seen. If they have no length, it shows no per cent.
     pub fn of_all(silent: bool, name: &str, places: impl FnOnce() -> Vec<PathBuf>) -> Bar {
         let bar = Bar::new(silent, name.to_owned(), None);
         if bar.is_seen() {
             let (later, places) = (bar.0.clone(), places());
             let (known, waits) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
-                later.set_length(places.iter().map(|place| size_of(place, 0)).sum());
-                if let Ok(style) = ProgressStyle::with_template(KNOWN) {
+                if let (Some(len), Ok(style)) = (length_of(&places), ProgressStyle::with_template(KNOWN)) {
+                    later.set_length(len);
                     later.set_style(style);
                 }
                 let _ = known.send(());
@@ -94,6 +96,22 @@ pub fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     }
 }
 
+/// Bytes of what is named and of all regular files below it; a link that is named is what it leads to. None if standard
+/// input, a device or a pipe is among it, or if nothing has a length, as files of the kernel's have none.
+fn length_of(places: &[PathBuf]) -> Option<u64> {
+    let mut sum = 0;
+    for place in places {
+        sum += match place.metadata() {
+            _ if is_dash(place) => return None,
+            Ok(meta) if meta.is_file() => meta.len(),
+            Ok(meta) if meta.is_dir() => size_of(place, 0),
+            Ok(_) => return None,
+            Err(_) => 0,
+        };
+    }
+    Some(sum).filter(|sum| *sum > 0)
+}
+
 /// Bytes of all regular files at and below a path. Links are not followed; what cannot be read counts as nothing.
 fn size_of(path: &Path, depth: usize) -> u64 {
     /// Deeper than any path that the system takes.
@@ -102,7 +120,9 @@ fn size_of(path: &Path, depth: usize) -> u64 {
     if meta.is_file() {
         return meta.len();
     }
-    if !meta.is_dir() || depth > DEEPEST {
+    // A link to a folder that is named is one.
+    let is_folder = if depth == 0 { path.is_dir() } else { meta.is_dir() };
+    if !is_folder || depth > DEEPEST {
         return 0;
     }
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -151,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_regular_files_and_no_link_is_followed() {
+    fn sizes_are_those_of_regular_files_and_no_link_below_is_followed() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("in")).unwrap();
         std::fs::write(folder.path().join("in/a"), [0; 10]).unwrap();
@@ -159,8 +179,39 @@ mod tests {
         std::os::unix::fs::symlink("..", folder.path().join("in/up")).unwrap();
         std::os::unix::fs::symlink("b", folder.path().join("link")).unwrap();
         assert_eq!(size_of(folder.path(), 0), 15);
-        assert_eq!(size_of(&folder.path().join("link"), 0), 0);
         assert_eq!(size_of(&folder.path().join("none"), 0), 0);
+    }
+
+    #[test]
+    fn links_that_are_named_are_followed_and_what_has_no_length_has_no_per_cent() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("in")).unwrap();
+        for (name, content) in [("in/a", &[0_u8; 10][..]), ("b", &[0; 5]), ("empty", &[])] {
+            std::fs::write(at(name), content).unwrap();
+        }
+        for (target, name) in [("b", "link"), ("in", "folder"), ("nowhere", "lost"), ("/dev/null", "device")]
+        {
+            std::os::unix::fs::symlink(target, at(name)).unwrap();
+        }
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR).unwrap();
+        for (names, expected) in [
+            (&["b"][..], Some(5)),
+            (&["link"], Some(5)),
+            (&["folder", "link"], Some(15)),
+            (&["b", "empty", "lost", "none"], Some(5)),
+            (&["b", "pipe"], None),
+            (&["b", "device"], None),
+            (&["empty"], None),
+            (&["none"], None),
+            (&[], None),
+        ] {
+            let places: Vec<PathBuf> = names.iter().map(|name| at(name)).collect();
+            assert_eq!(length_of(&places), expected, "{names:?}");
+        }
+        for place in ["-", "/dev/null", "/proc/version"] {
+            assert_eq!(length_of(&[place.into()]), None, "{place}");
+        }
     }
 
     #[test]

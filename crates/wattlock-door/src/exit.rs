@@ -18,7 +18,8 @@ pub trait Exit: Error {
     }
 }
 
-/// An exit code without a line of its own: another program's, or one whose line is out already.
+/// An exit code without a line of its own: another program's, or one whose line is out already. A command that prints
+/// JSON has [`Refusal`] instead, whose line is in its object, too.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("exit code {0}")]
 pub struct Code(pub u8);
@@ -30,6 +31,22 @@ impl Exit for Code {
 
     fn is_silent(&self) -> bool {
         true
+    }
+}
+
+/// An exit code with the line that belongs to it, which is not out yet.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{line}")]
+pub struct Refusal {
+    /// The process exit code.
+    pub code: u8,
+    /// What is wrong, in one line.
+    pub line: String,
+}
+
+impl Exit for Refusal {
+    fn code(&self) -> u8 {
+        self.code
     }
 }
 

@@ -18,7 +18,7 @@ pub use atomic::{AtomicFile, Batch};
 pub use attributes::Attributes;
 pub use crypto::{Crypto, CryptoSource, Within, random, short};
 pub use error::{Error, one_line};
-pub use exit::{Code, Exit, Known, exit_codes, exit_of, known};
+pub use exit::{Code, Exit, Known, Refusal, exit_codes, exit_of, known};
 pub use folder::{Folder, Seen};
 pub use output::{Document, Output, Target};
 pub use wait::{PIPE_BYTES, wait};

@@ -21,8 +21,13 @@ pub enum Error {
     #[error("no identity given opens this file (wrong key, or its header was altered)")]
     NoMatchingKey,
     /// The file is locked to keys, and none was given, nor is one where a default key would be.
-    #[error("no key given: -i FILE, --passphrase-file FILE, or a default key in {0}")]
-    NoKeyGiven(String),
+    #[error("no key given: {options}, or a default key in {place}")]
+    NoKeyGiven {
+        /// How this command is given one.
+        options: &'static str,
+        /// Where a default key would be.
+        place: String,
+    },
     /// An identity matched a stanza by name and yet could not open it.
     #[error("an identity matches this file but does not open it (wrong key, or its header was altered)")]
     WrongKey,
@@ -145,7 +150,7 @@ impl Error {
         match self {
             Error::BadRecipient(_) => 10,
             Error::BadIdentity(_) => 11,
-            Error::NoMatchingKey | Error::NoKeyGiven(_) => 12,
+            Error::NoMatchingKey | Error::NoKeyGiven { .. } => 12,
             Error::WrongKey => 13,
             Error::BadPassphrase => 14,
             Error::PassphraseNeeded => 15,

@@ -24,13 +24,24 @@ pub const VARIABLES: &[Named] = &[
         "WATTLOCK_NVML",
         "the library that reads and sets the GPU's power and clocks, in place of libnvidia-ml.so.1",
     ),
+    ("HOME", "the folder with .config, .cache and .local/state, where the XDG variables name no others"),
     (
         "XDG_CONFIG_HOME",
         "the folder with wattlock/identity.txt and wattlock/recipients.txt, in place of ~/.config",
     ),
-    ("XDG_CACHE_HOME", "the folder with wattlock/profile.json, in place of ~/.cache"),
+    ("XDG_CACHE_HOME", "the folder with wattlock/profile.json and the energy model, in place of ~/.cache"),
     ("XDG_STATE_HOME", "the folder with wattlock/volumes, in place of ~/.local/state"),
-    ("NO_COLOR", "if not empty: no colours in the log"),
+    (
+        "XDG_RUNTIME_DIR",
+        "the folder with the sockets by which mounts are asked, in place of /tmp/wattlock-UID; root's: /run/wattlock",
+    ),
+    ("OPENSSL_CONF", "the openssl.cnf that is read and changed, in place of the system's"),
+    ("OPENSSL_CONF_INCLUDE", "the folder that .include in openssl.cnf looks in"),
+    ("NOTIFY_SOCKET", "systemd's, where a mount says that it is ready"),
+    ("PATH", "where programs are looked for that are not beside wattlock: its own, nginx, fusermount3"),
+    ("TMPDIR", "the folder for files of a moment, in place of /tmp"),
+    ("TERM", "the terminal's kind; without it, or with dumb, `wattlock top` draws nothing"),
+    ("NO_COLOR", "if not empty: no colours in the log and in `wattlock top`"),
 ];
 
 /// Variables of Wattlock's own that the sources name and no user sets, and why.
@@ -48,6 +59,7 @@ pub const FILES: &[Named] = &[
     ("~/.config/wattlock/identity.txt", "the default identity, if no key is given"),
     ("~/.config/wattlock/recipients.txt", "the default recipients, if none are given"),
     ("~/.cache/wattlock/profile.json", "this user's profile of calibrated times"),
+    ("~/.cache/wattlock/energy-model.json", "the energy model of `wattlock energy calibrate`"),
     ("/var/lib/wattlock/profile.json", "the machine's profile"),
     (
         "~/.local/state/wattlock/volumes",

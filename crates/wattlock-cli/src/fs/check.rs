@@ -195,7 +195,11 @@ fn verdict(damaged: usize, closed: usize, repaired: usize) -> Result<()> {
             Err(Error::io("checking", std::io::Error::new(std::io::ErrorKind::PermissionDenied, what)).into())
         }
         (0, 0) => Ok(()),
-        (0, _) => Err(wattlock_door::Code(super::REPAIRED.0).into()),
+        (0, repaired) => {
+            let (code, what) = super::REPAIRED;
+            let line = format!("{what}: {}, listed above", things(repaired));
+            Err(wattlock_door::Refusal { code, line }.into())
+        }
         (damaged, _) => Err(Error::Damaged(format!("{}, listed above", things(damaged))).into()),
     }
 }

@@ -13,7 +13,7 @@ use crate::lines::Line;
 #[derive(Default)]
 pub struct Report {
     /// Whether a line of JSON is printed for each file.
-    json: bool,
+    pub json: bool,
     pub done: u64,
     pub skipped: u64,
     refused: u64,

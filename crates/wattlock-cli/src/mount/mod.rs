@@ -396,8 +396,7 @@ fn refused_at(mountpoint: &Path, why: &str) -> String {
 
 /// One line, and its exit code.
 fn refusal(code: u8, line: &str) -> anyhow::Error {
-    eprintln!("wattlock: {line}");
-    wattlock_door::Code(code).into()
+    wattlock_door::Refusal { code, line: line.to_owned() }.into()
 }
 
 /// The engines of a mount: the choice it was started with, and what was set since.

@@ -99,7 +99,7 @@ struct Common {
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
     /// Say at the end what passed, how late, on how many wake-ups and keys (on standard error)
-    #[arg(long)]
+    #[arg(short = 'v', long, visible_alias = "verbose")]
     stats: bool,
 }
 
@@ -226,7 +226,7 @@ fn open(command: &Open, choice: &Choice) -> anyhow::Result<()> {
         false => keys_given::identities(&command.identities, &terminal)?,
     };
     if identities.is_empty() {
-        return Err(Error::NoKeyGiven(defaults::identity_place()).into());
+        return Err(Error::NoKeyGiven { options: "-i FILE", place: defaults::identity_place() }.into());
     }
     let opener = Opener::new(identities);
     let runtime = setup::runtime(choice, Some(files::kinds()), !common.stats)?;

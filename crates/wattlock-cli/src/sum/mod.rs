@@ -135,7 +135,10 @@ pub fn run(command: &Command, choice: &Choice) -> anyhow::Result<()> {
     let silent = progress::shows_output();
     let bar = match command.check {
         true => Bar::new(silent, String::new(), None),
-        false => Bar::of_all(silent, "", || command.inputs.iter().map(PathBuf::from).collect()),
+        false => Bar::of_all(silent, "", || {
+            let read = |path: &PathBuf| command.recursive || !path.is_dir();
+            command.inputs.iter().map(PathBuf::from).filter(read).collect()
+        }),
     };
     let (stats, read) = (
         Stats { runtime: &runtime, choice, families: &[Family::Digest], began: Instant::now() },
@@ -273,7 +276,7 @@ impl Command {
             Ok(list) => Lines::new(io::BufReader::new(list)),
             Err(error) => {
                 complain(list, &error);
-                return Ok(false);
+                return self.useless(list, &reason(&error));
             }
         };
         let (mut malformed, mut unread, mut broken, mut number, mut any) = (0_u64, None, 0_u64, 0_u64, false);
@@ -338,12 +341,14 @@ impl Command {
             out.flush().map_err(Error::writing)
         })?;
         if let Some(error) = unread {
-            eprintln!("wattlock: {shown}: read error: {}", reason(&error));
-            return Ok(false);
+            let why = format!("read error: {}", reason(&error));
+            eprintln!("wattlock: {shown}: {why}");
+            return self.useless(list, &why);
         }
         if !any {
-            eprintln!("wattlock: {shown}: no properly formatted checksum lines found");
-            return Ok(false);
+            let why = "no properly formatted checksum lines found";
+            eprintln!("wattlock: {shown}: {why}");
+            return self.useless(list, why);
         }
         if !status {
             warning(malformed, ["line is", "lines are"], "improperly formatted");
@@ -353,7 +358,22 @@ impl Command {
                 eprintln!("wattlock: {shown}: no file was verified");
             }
         }
+        if strict && malformed > 0 {
+            let lines = if malformed == 1 { "line is" } else { "lines are" };
+            self.useless(list, &format!("{malformed} {lines} improperly formatted"))?;
+        }
+        if !matched && wrong == 0 && broken == 0 {
+            return self.useless(list, "no file was verified");
+        }
         Ok(matched && wrong == 0 && broken == 0 && !(strict && malformed > 0))
+    }
+
+    /// Says in an object why a list is a failure of its own, beside those of its files. Never well.
+    fn useless(&self, list: &OsStr, why: &str) -> Result<bool, Error> {
+        if self.json {
+            lines::Line::of(list).failed(why, 1).put()?;
+        }
+        Ok(false)
     }
 }
 

@@ -2,7 +2,7 @@
 //! `--help`, and complete.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -47,6 +47,76 @@ fn helped(path: &[&str]) -> (BTreeSet<String>, Vec<String>) {
     (options, commands)
 }
 
+/// The options that a page describes, in OPTIONS and in the sections of its own below: what follows a `.TP`.
+fn of_page(page: &str) -> BTreeSet<String> {
+    let mut options = BTreeSet::new();
+    let (mut lines, mut section) = (page.lines(), "");
+    while let Some(line) = lines.next() {
+        if let Some(heading) = line.strip_prefix(".SH ") {
+            section = heading;
+        } else if line == ".TP" && !["ENVIRONMENT", "FILES", "SUBCOMMANDS"].contains(&section) {
+            let tag = lines.next().unwrap();
+            let words = tag.split("\\fB").filter_map(|part| part.split_once("\\fR"));
+            options
+                .extend(words.filter_map(|(word, _)| Some(word.strip_prefix("\\-\\-")?.replace('\\', ""))));
+        }
+    }
+    options
+}
+
+/// The options that zsh's script offers, by command: a command's own are in its branch.
+fn of_zsh(script: &str) -> BTreeMap<Vec<String>, BTreeSet<String>> {
+    let mut found = BTreeMap::<_, BTreeSet<String>>::new();
+    let (mut path, mut cases) = (Vec::<String>::new(), Vec::new());
+    for line in script.lines() {
+        let line = line.trim();
+        if line.starts_with("case ") {
+            cases.push(line.contains("$line["));
+        } else if line == "esac" {
+            cases.pop();
+        } else if let Some(name) = line.strip_prefix('(').and_then(|line| line.strip_suffix(')')) {
+            if cases.last() == Some(&true) {
+                path.truncate(cases.iter().filter(|case| **case).count() - 1);
+                path.push(name.to_owned());
+            }
+        } else if let Some(option) = line.strip_prefix('\'') {
+            // `'*--to=[Whom]:...'`, with the options that it excludes before it.
+            let option = option
+                .strip_prefix('(')
+                .and_then(|rest| rest.split_once(')'))
+                .map_or(option, |(_, rest)| rest);
+            let Some(long) = option.trim_start_matches('*').strip_prefix("--") else { continue };
+            let end = long.find(['[', '=', '+']).expect(line);
+            found.entry(path.clone()).or_default().insert(long[..end].to_owned());
+        }
+    }
+    found
+}
+
+/// The options that fish's script offers for a command of at most two words.
+fn of_fish(script: &str, path: &[String]) -> BTreeSet<String> {
+    let using = |name: &str| format!("__fish_wattlock_using_subcommand {name}");
+    let is_for_it = |condition: &str| match path {
+        [] => condition == "__fish_wattlock_needs_command",
+        [name] => condition == using(name) || condition.starts_with(&format!("{}; and not ", using(name))),
+        [first, second, ..] => {
+            condition == format!("{}; and __fish_seen_subcommand_from {second}", using(first))
+        }
+    };
+    let mut options = BTreeSet::new();
+    for line in script.lines() {
+        let Some(rest) = line.strip_prefix("complete -c wattlock -n \"") else { continue };
+        let (condition, rest) = rest.split_once('"').unwrap();
+        let mut words = rest.split(" -d '").next().unwrap().split_whitespace();
+        while let Some(word) = words.next().filter(|_| is_for_it(condition)) {
+            if word == "-l" {
+                options.extend(words.next().map(str::to_owned));
+            }
+        }
+    }
+    options
+}
+
 /// Every command, with its options.
 fn all() -> Vec<(Vec<String>, BTreeSet<String>)> {
     let (mut left, mut found) = (vec![Vec::<String>::new()], Vec::new());
@@ -71,6 +141,7 @@ fn every_option_of_every_command_is_in_its_page_and_in_each_script() {
     assert!(written.stderr.is_empty(), "{}", String::from_utf8_lossy(&written.stderr));
     let script = |shell: &str| good(&wattlock(&["completions", shell]));
     let (bash, zsh, fish) = (script("bash"), script("zsh"), script("fish"));
+    let of_zsh = of_zsh(&zsh);
     let (commands, mut options) = (all(), 0);
     assert!(commands.len() > 60, "{commands:?}");
     for (path, wanted) in &commands {
@@ -84,25 +155,24 @@ fn every_option_of_every_command_is_in_its_page_and_in_each_script() {
         let offered =
             bash.split_once(&label).unwrap_or_else(|| panic!("{label:?}")).1.split_once("\"\n").unwrap().0;
         let offered: BTreeSet<&str> = offered.split_whitespace().collect();
-        // fish: lines for the command name all words on the way to it.
-        let last = path.last().map_or("__fish_wattlock_needs_command", String::as_str);
-        let for_it = |line: &&str| line.contains(last);
-        let of_fish: Vec<&str> = fish.lines().filter(for_it).collect();
+        // clap_complete's script for fish ends at the second level: `fs key add` has no options there.
+        let in_fish = (path.len() <= 2).then(|| of_fish(&fish, path));
+        let (in_page, in_zsh) = (of_page(&page), of_zsh.get(path).cloned().unwrap_or_default());
         for option in wanted.iter().filter(|option| !["help", "version"].contains(&option.as_str())) {
             options += 1;
             let long = format!("--{option}");
-            assert!(page.contains(&long.replace('-', "\\-")), "{name:?}: {long} is not in its page");
+            assert!(in_page.contains(option), "{name:?}: {long} is not in its page: {in_page:?}");
             assert!(offered.contains(long.as_str()), "{name:?}: {long} is not in bash's {offered:?}");
-            assert!(
-                zsh.contains(&format!("{long}[")) || zsh.contains(&format!("{long}=[")),
-                "{name:?}: {long}, zsh"
-            );
-            // clap_complete's script for fish ends at the second level: `fs key add` has no options there.
-            let in_fish = path.len() > 2
-                || of_fish.iter().any(|line| {
-                    line.contains(&format!(" -l {option} ")) || line.ends_with(&format!(" -l {option}"))
-                });
+            assert!(in_zsh.contains(option), "{name:?}: {long} is not in zsh's {in_zsh:?}");
+            let in_fish = in_fish.as_ref().is_none_or(|in_fish| in_fish.contains(option));
             assert!(in_fish, "{name:?}: {long} is not in fish's");
+        }
+        // What is looked at is the command's own: it has no option that only others have. Shown are aliases, too.
+        let all = [Some(&in_page), Some(&in_zsh), in_fish.as_ref()];
+        for found in all.into_iter().flatten() {
+            let aliases = ["help", "version", "verbose", "stats", "uncompress", "to-stdout", "silent"];
+            let foreign = found.difference(wanted).filter(|option| !aliases.contains(&option.as_str()));
+            assert_eq!(foreign.collect::<Vec<_>>(), Vec::<&String>::new(), "{name:?}");
         }
     }
     assert!(options > 300, "{options}");
@@ -182,6 +252,47 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// What reads the environment: the standard library, C, and the function of `sys/process.rs` that does it for others.
+const READS: [&str; 3] = ["env::var", "getenv(", " variable("];
+
+/// Words in quotes in sources that read the environment, and that are no variables.
+const NO_VARIABLES: &[(&str, &str)] = &[
+    ("CARGO_PKG_VERSION", "the compiler's"),
+    ("CPU", "where a measurement ran"),
+    ("ELF", "how a program begins"),
+    ("LD_LIBRARY_PATH", "set for nginx, and not read"),
+    ("PROBLEM", "how a line begins"),
+];
+
+/// Every variable that a source reads, by whatever spelling: each word in quotes that looks like one.
+fn read_by(file: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(file).unwrap();
+    let mut found = BTreeSet::new();
+    // Where files of a moment are, unless a folder is said.
+    if ["tempdir()", "tempfile()", "temp_dir()"].iter().any(|call| text.contains(call)) {
+        found.insert("TMPDIR".to_owned());
+    }
+    if !READS.iter().any(|call| text.contains(call)) {
+        return found;
+    }
+    assert!(!text.contains("env::vars"), "{}: reads whatever there is", file.display());
+    let parts: Vec<&str> = text.split('"').collect();
+    let is_name = |part: &str| {
+        part.len() > 2
+            && part.starts_with(|first: char| first.is_ascii_uppercase())
+            && part.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+    };
+    for pair in parts.windows(2).filter(|pair| is_name(pair[1])) {
+        let is_value = pair[0].ends_with("value_name = ");
+        if !is_value && !NO_VARIABLES.iter().any(|(word, _)| *word == pair[1]) {
+            found.insert(pair[1].to_owned());
+        }
+    }
+    let for_others = file.ends_with("crates/wattlock/src/sys/process.rs");
+    assert!(for_others || !found.is_empty(), "{}: reads a variable whose name is elsewhere", file.display());
+    found
+}
+
 #[test]
 fn the_table_has_every_variable_that_the_sources_name_and_the_page_for_users_has_the_table() {
     let mut files = Vec::new();
@@ -196,9 +307,21 @@ fn the_table_has_every_variable_that_the_sources_name_and_the_page_for_users_has
     let table = repository().join("crates/wattlock-shell/src/environment.rs");
     files.iter().filter(|file| **file != table).for_each(|file| named(file, &mut found));
     // Names of C macros are in no string.
-    let known = VARIABLES.iter().chain(INTERNAL).map(|(name, _)| (*name).to_owned());
-    let known: BTreeSet<String> = known.filter(|name| name.starts_with("WATTLOCK_")).collect();
-    assert_eq!(found, known, "environment.rs has a table of all");
+    let known: BTreeSet<String> =
+        VARIABLES.iter().chain(INTERNAL).map(|(name, _)| (*name).to_owned()).collect();
+    let own: BTreeSet<String> = known.iter().filter(|name| name.starts_with("WATTLOCK_")).cloned().collect();
+    assert_eq!(found, own, "environment.rs has a table of all");
+    let mut read = BTreeSet::new();
+    for file in files.iter().filter(|file| **file != table) {
+        let unknown: Vec<_> = read_by(file).into_iter().filter(|name| !known.contains(name)).collect();
+        assert!(unknown.is_empty(), "environment.rs lacks what {} reads: {unknown:?}", file.display());
+        read.extend(read_by(file));
+    }
+    // Read while a program is built, and not by it.
+    let built = ["WATTLOCK_COMMIT", "WATTLOCK_AWS_LC_RS"];
+    let unread: Vec<_> =
+        known.iter().filter(|name| !read.contains(*name) && !built.contains(&&***name)).collect();
+    assert!(unread.is_empty(), "environment.rs has what nothing reads: {unread:?}");
     let page = fs::read_to_string(repository().join("docs/use/command-line.md")).unwrap();
     for (name, meaning) in VARIABLES.iter().chain(FILES) {
         assert!(page.contains(&format!("| `{name}` | {meaning} |")), "command-line.md: {name}: {meaning}");

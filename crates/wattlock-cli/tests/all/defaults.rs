@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -15,7 +15,7 @@ const RECIPIENTS: &str = "home/.config/wattlock/recipients.txt";
 /// A desk whose user has a home, and a file to seal.
 fn desk() -> Desk {
     let desk = Desk::new(&[]);
-    fs::create_dir(desk.at("home")).unwrap();
+    folders(desk.at("home"));
     fs::write(desk.at("note"), "attack at dawn").unwrap();
     desk
 }
@@ -36,6 +36,11 @@ fn said(output: &Output) -> String {
 
 fn mode(path: PathBuf, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Makes folders that no other user writes, whatever the umask.
+fn folders(path: PathBuf) {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(path).unwrap();
 }
 
 /// The exit code of a refusal, which said this and left the file sealed.
@@ -139,12 +144,15 @@ fn what_others_could_have_read_or_written_is_refused_with_what_to_do() {
     good(&run(&desk, &["keygen", "--default"]));
     good(&run(&desk, &["seal", "-q", "note"]));
     let seal: &[&str] = &["seal", "-q", "-o", "out", "note"];
-    for (wrong, why) in
-        [(0o644, "chmod go= "), (0o640, "chmod go= "), (0o620, "chmod go-w "), (0o602, "chmod go-w ")]
-    {
+    // Whatever others may do, what is said to be typed mends it.
+    for wrong in [0o644, 0o640, 0o604, 0o620, 0o602, 0o601, 0o610, 0o611, 0o711, 0o777] {
         mode(desk.at(IDENTITY), wrong);
-        assert_eq!(refused(&desk, OPEN, why), 46, "{wrong:o}");
-        assert_eq!(refused(&desk, &["fs", "ls", "vol"], why), 46, "{wrong:o}");
+        let why = format!("`chmod go= {}`", desk.at(IDENTITY).display());
+        assert_eq!(refused(&desk, OPEN, &why), 46, "{wrong:o}");
+        assert_eq!(refused(&desk, &["fs", "ls", "vol"], &why), 46, "{wrong:o}");
+        good(&Command::new("chmod").arg("go=").arg(desk.at(IDENTITY)).output().unwrap());
+        good(&run(&desk, OPEN));
+        fs::remove_file(desk.at("out")).unwrap();
     }
     mode(desk.at(IDENTITY), 0o400);
     good(&run(&desk, OPEN));
@@ -154,12 +162,17 @@ fn what_others_could_have_read_or_written_is_refused_with_what_to_do() {
         assert_eq!(refused(&desk, seal, "chmod go-w "), 46);
     }
     mode(desk.at(RECIPIENTS), 0o644);
-    for wrong in [0o777, 0o775, 0o1777] {
-        mode(desk.at("home/.config/wattlock"), wrong);
-        assert_eq!(refused(&desk, OPEN, "others may write it"), 46, "{wrong:o}");
-        assert_eq!(refused(&desk, seal, "others may write it"), 46, "{wrong:o}");
+    // Who writes any folder on the way puts another in the place of the next one.
+    for folder in ["home/.config/wattlock", "home/.config", "home"] {
+        for wrong in [0o777, 0o775, 0o757, 0o1777] {
+            mode(desk.at(folder), wrong);
+            let why = format!("{}: others may write it: `chmod go-w ", desk.at(folder).display());
+            assert_eq!(refused(&desk, OPEN, &why), 46, "{folder} {wrong:o}");
+            assert_eq!(refused(&desk, seal, &why), 46, "{folder} {wrong:o}");
+            assert_eq!(refused(&desk, &["keygen", "--default"], &why), 46, "{folder} {wrong:o}");
+        }
+        mode(desk.at(folder), 0o755);
     }
-    mode(desk.at("home/.config/wattlock"), 0o755);
     // A link is what it leads to.
     fs::rename(desk.at(IDENTITY), desk.at("home/secret")).unwrap();
     symlink(desk.at("home/secret"), desk.at(IDENTITY)).unwrap();
@@ -168,6 +181,98 @@ fn what_others_could_have_read_or_written_is_refused_with_what_to_do() {
     fs::remove_file(desk.at("out")).unwrap();
     mode(desk.at("home/secret"), 0o644);
     assert_eq!(refused(&desk, OPEN, "chmod go= "), 46);
+}
+
+#[test]
+fn a_link_on_the_way_is_judged_by_every_folder_that_it_leads_through_and_the_real_path_is_told() {
+    let desk = desk();
+    good(&run(&desk, &["keygen", "--default"]));
+    good(&run(&desk, &["seal", "-q", "note"]));
+    let opened = |real: &str| {
+        let output = run(&desk, OPEN);
+        good(&output);
+        let told = format!("default key {}\n", desk.at(real).display());
+        assert!(said(&output).contains(&told), "{told}{}", said(&output));
+        fs::remove_file(desk.at("out")).unwrap();
+    };
+    let folder = "home/.config/wattlock";
+    opened(IDENTITY);
+    // Dotfiles in the home, and outside of it; by absolute links and by relative ones.
+    folders(desk.at("home/dots/deep"));
+    fs::rename(desk.at(folder), desk.at("home/dots/deep/wattlock")).unwrap();
+    symlink("../dots/deep/wattlock", desk.at(folder)).unwrap();
+    opened("home/dots/deep/wattlock/identity.txt");
+    for (wrong, name) in
+        [(0o777, "home/dots/deep/wattlock"), (0o775, "home/dots/deep"), (0o1777, "home/dots")]
+    {
+        mode(desk.at(name), wrong);
+        let why = format!("{}: others may write it", desk.at(name).display());
+        assert_eq!(refused(&desk, OPEN, &why), 46);
+        mode(desk.at(name), 0o755);
+    }
+    // The folder that the link is in is on the way as well.
+    mode(desk.at("home/.config"), 0o777);
+    assert_eq!(refused(&desk, OPEN, "others may write it"), 46);
+    mode(desk.at("home/.config"), 0o755);
+    folders(desk.at("out-there/deep"));
+    fs::rename(desk.at("home/dots/deep/wattlock"), desk.at("out-there/deep/wattlock")).unwrap();
+    for target in [PathBuf::from("../../out-there/deep/wattlock"), desk.at("out-there/deep/wattlock")] {
+        fs::remove_file(desk.at(folder)).unwrap();
+        symlink(target, desk.at(folder)).unwrap();
+        opened("out-there/deep/wattlock/identity.txt");
+        mode(desk.at("out-there"), 0o777);
+        let why = format!("{}: others may write it", desk.at("out-there").display());
+        assert_eq!(refused(&desk, OPEN, &why), 46);
+        mode(desk.at("out-there"), 0o755);
+    }
+    // In a sticky one others take nothing away.
+    mode(desk.at("out-there"), 0o1777);
+    opened("out-there/deep/wattlock/identity.txt");
+    // `keygen --default` writes there, too, through what was judged.
+    fs::remove_file(desk.at("out-there/deep/wattlock/identity.txt")).unwrap();
+    let made = run(&desk, &["keygen", "--default"]);
+    good(&made);
+    assert!(said(&made).contains(&*desk.at("out-there/deep/wattlock/identity.txt").to_string_lossy()));
+    // A link of another user's leads where that user wants.
+    let link = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+    let user = Some(rustix::fs::Uid::from_raw(12_345));
+    if rustix::fs::chownat(rustix::fs::CWD, desk.at(folder), user, None, link).is_err() {
+        return skipped("only root gives links away");
+    }
+    assert_eq!(refused(&desk, OPEN, "user 12345 owns it"), 46);
+    fs::remove_file(desk.at(folder)).unwrap();
+    symlink("../dots/deep", desk.at(folder)).unwrap();
+    chown(desk.at("home/dots"), Some(12_345), None).unwrap();
+    assert_eq!(refused(&desk, &["keygen", "--default"], "user 12345 owns it"), 46);
+    assert!(!desk.at("home/dots/deep/identity.txt").exists());
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_told_wherever_it_is_and_what_is_absent_is_passed_over() {
+    for (name, target) in [
+        ("home/.config", "nowhere"),
+        ("home/.config/wattlock", "nowhere"),
+        ("home/.config/wattlock", "/no/such/folder"),
+        ("home/.config/wattlock", "wattlock"),
+        (IDENTITY, "nowhere"),
+    ] {
+        let desk = desk();
+        good(&run(&desk, &["seal", "-q", "-i", "key.txt", "note"]));
+        folders(desk.at(name).parent().unwrap().to_owned());
+        symlink(target, desk.at(name)).unwrap();
+        let why = desk.at(name).display().to_string();
+        assert_eq!(refused(&desk, OPEN, &why), 46, "{name} -> {target}");
+        assert_ne!(run(&desk, &["keygen", "--default"]).status.code(), Some(0), "{name} -> {target}");
+    }
+    // What is not there is nobody's mistake, whoever may write beside it.
+    let desk = desk();
+    good(&run(&desk, &["seal", "-q", "-i", "key.txt", "note"]));
+    folders(desk.at("home/dots"));
+    symlink("dots", desk.at("home/.config")).unwrap();
+    assert_eq!(refused(&desk, OPEN, "no key given"), 12);
+    folders(desk.at("home/dots/wattlock"));
+    mode(desk.at("home/dots/wattlock"), 0o777);
+    assert_eq!(refused(&desk, OPEN, "no key given"), 12);
 }
 
 #[test]
@@ -204,6 +309,16 @@ fn without_a_default_key_the_message_says_where_one_would_be() {
     assert_eq!(refused(&desk, OPEN, IDENTITY), 12);
     assert_eq!(refused(&desk, &["fs", "ls", "vol"], IDENTITY), 2);
     assert_eq!(refused(&desk, &["stream", "open"], IDENTITY), 12);
+    // What a message names is an option of that command.
+    for words in [OPEN, &["stream", "open"]] {
+        let told = said(&run(&desk, words));
+        let options = told.split([' ', ',']).filter(|word| word.starts_with('-'));
+        let (command, _) = words.split_at(if words[0] == "stream" { 2 } else { 1 });
+        let help = good(&run(&desk, &[command, &["--help"]].concat()));
+        for option in options {
+            assert!(help.split([' ', ',', '\n']).any(|word| word == option), "{command:?}: {option}: {told}");
+        }
+    }
     assert_eq!(refused(&desk, &["seal", "note"], "keygen --default"), 2);
     // Neither does an environment without a home have one.
     let mut open = command(&desk, OPEN);

@@ -96,6 +96,112 @@ fn lines_never_mix_with_a_result() {
 }
 
 #[test]
+fn whatever_file_standard_output_is_no_line_is_in_a_result_or_lost_with_one() {
+    let desk = Desk::new(&[]);
+    fs::write(desk.at("s"), "attack").unwrap();
+    fs::write(desk.at("s.gz"), "").unwrap();
+    let packed = desk.run(&["gzip", "-c", "s"]);
+    good(&packed);
+    fs::write(desk.at("s.gz"), &packed.stdout).unwrap();
+    good(&desk.run(&["seal", "-q", "-i", "key.txt", "-o", "t.sealed", "s"]));
+    good(&desk.run(&["fs", "cp", "--into", "-i", "key.txt", "vol", "s", "/"]));
+    for words in [
+        "seal --json -i key.txt -o /dev/fd/1 s",
+        "seal --json -i key.txt -o /proc/self/fd/1 s",
+        "seal --json -i key.txt -o /dev/stdout s",
+        "seal --json -i key.txt -f -o out s",
+        "seal --json -i key.txt -f -o ./link s",
+        "open --json -i key.txt -o /dev/fd/1 t.sealed",
+        "open --json -i key.txt -f -o out t.sealed",
+        "gzip --json -kf s",
+        "gzip --json -f s",
+        "gzip --json -dkf s.gz",
+        "gzip --json -df s.gz",
+        "fs cp --json -f -i key.txt vol s out",
+        "fs cat --json -i key.txt vol s",
+    ] {
+        // The name that the command would give its result.
+        let out = match words {
+            _ if words.ends_with("-kf s") || words.ends_with("-f s") && words.starts_with("gzip") => "s.gz",
+            _ if words.starts_with("gzip") => "s",
+            _ => "out",
+        };
+        for append in [false, true] {
+            fs::write(desk.at(out), if append { "before\n" } else { "" }).unwrap();
+            fs::remove_file(desk.at("link")).ok();
+            std::os::unix::fs::symlink("out", desk.at("link")).unwrap();
+            let stdout = fs::File::options().append(append).write(true).open(desk.at(out)).unwrap();
+            let command: Vec<&str> = words.split(' ').collect();
+            let output = desk.command(&command).stdout(stdout).output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{words}, {append}: {errors}");
+            // The file has what was printed, and is still the file.
+            let text = fs::read_to_string(desk.at(out)).unwrap();
+            let text = text.strip_prefix(if append { "before\n" } else { "" }).expect(words);
+            let line: Value = serde_json::from_str(text.lines().next().unwrap()).expect(text);
+            assert_eq!(line["code"], 2, "{words}");
+            fs::write(desk.at("s"), "attack").unwrap();
+            fs::write(desk.at("s.gz"), &packed.stdout).unwrap();
+        }
+    }
+    // A file that its result replaces takes what is printed into it along.
+    let stdout = fs::File::options().append(true).open(desk.at("s")).unwrap();
+    let output = desk.command(&["gzip", "--json", "-f", "s"]).stdout(stdout).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(desk.at("s").exists());
+    // Beside a file that is standard output, results are made.
+    for words in ["seal --json -q -i key.txt -f -o other s", "fs cp --json -f -i key.txt vol s other"] {
+        fs::remove_file(desk.at("out")).ok();
+        let stdout = fs::File::create(desk.at("out")).unwrap();
+        let command: Vec<&str> = words.split(' ').collect();
+        good(&desk.command(&command).stdout(stdout).output().unwrap());
+        let text = fs::read_to_string(desk.at("out")).unwrap();
+        let first: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        assert!(first["output"].as_str().unwrap().ends_with("other"), "{text}");
+    }
+}
+
+#[test]
+fn an_error_says_in_its_object_what_standard_error_says() {
+    let desk = Desk::new(&[]);
+    fs::create_dir(desk.at("empty")).unwrap();
+    for (words, code) in [
+        (&["fs", "status", "--json", "empty"][..], 90),
+        (&["fs", "set", "--json", "empty", "policy=adaptive"], 90),
+        (&["fs", "ls", "--json", "-i", "key.txt", "empty"], 80),
+        (&["seal", "--json", "s"], 2),
+        (&["open", "--json", "-i", "none.txt", "s"], 42),
+        (&["gzip", "--json", "--rsyncable", "s"], 2),
+    ] {
+        let mut command = desk.command(words);
+        let output = command.env("HOME", desk.at("empty")).env_remove("XDG_CONFIG_HOME").output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{words:?}");
+        said_as_on_standard_error(&output);
+    }
+    // A folder whose record is damaged.
+    fs::create_dir_all(desk.at("in/deep")).unwrap();
+    good(&desk.run(&["fs", "cp", "-r", "--into", "-i", "key.txt", "vol", "in", "/"]));
+    let folders = fs::read_dir(desk.at("vol")).unwrap().map(|entry| entry.unwrap().path());
+    let record = folders.map(|folder| folder.join("wattlock.dir")).find(|record| record.is_file()).unwrap();
+    let mut bytes = fs::read(&record).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&record, &bytes).unwrap();
+    let repaired = desk.run(&["fs", "check", "--json", "--repair", "-i", "key.txt", "vol"]);
+    assert_eq!(repaired.status.code(), Some(86), "{}", String::from_utf8_lossy(&repaired.stderr));
+    said_as_on_standard_error(&repaired);
+}
+
+/// The last object has the exit code, and the words of a line on standard error.
+fn said_as_on_standard_error(output: &Output) {
+    let (said, errors) = (lines(output), String::from_utf8_lossy(&output.stderr));
+    let last = said.last().expect("an object");
+    assert_eq!(last["code"].as_i64(), output.status.code().map(i64::from), "{said:?}");
+    let error = last["error"].as_str().unwrap();
+    assert!(!error.contains("exit code"), "{error}");
+    assert!(errors.lines().any(|line| line == format!("wattlock: {error}")), "{error}: {errors}");
+}
+
+#[test]
 fn gzip_and_sum_have_their_figures() {
     let desk = Desk::new(&[]);
     fs::write(desk.at("a"), "abc").unwrap();
@@ -118,6 +224,52 @@ fn gzip_and_sum_have_their_figures() {
     let said = lines(&checked);
     assert_eq!(said[..2], [json!({"file": "a", "ok": true}), json!({"file": "a.gz", "ok": false})]);
     assert_eq!((&said[2]["ok"], &said[2]["code"]), (&json!(false), &json!(1)));
+}
+
+#[test]
+fn a_check_that_fails_has_an_object_that_says_why() {
+    let desk = Desk::new(&[]);
+    fs::write(desk.at("a"), "abc").unwrap();
+    let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let good_line = format!("{hash}  a\n");
+    let wrong = good_line.replacen('b', "c", 1);
+    let lists = [
+        ("fine", good_line.clone()),
+        ("mixed", format!("{good_line}nonsense\n")),
+        ("nonsense", "nonsense\n".into()),
+        ("empty", String::new()),
+        ("absent", format!("{hash}  none\n")),
+        ("wrong", wrong),
+    ];
+    for (name, text) in &lists {
+        fs::write(desk.at(name), text).unwrap();
+    }
+    fs::create_dir(desk.at("folder")).unwrap();
+    for (words, why) in [
+        (&["fine"][..], None),
+        (&["mixed"], None),
+        (&["--strict", "fine"], None),
+        (&["--strict", "mixed"], Some(("mixed", "1 line is improperly formatted"))),
+        (&["--strict", "--quiet", "mixed"], Some(("mixed", "1 line is improperly formatted"))),
+        (&["nonsense"], Some(("nonsense", "no properly formatted checksum lines found"))),
+        (&["empty"], Some(("empty", "no properly formatted checksum lines found"))),
+        (&["none"], Some(("none", "No such file or directory"))),
+        (&["folder"], Some(("folder", "read error: Is a directory"))),
+        (&["fine", "none", "fine"], Some(("none", "No such file or directory"))),
+        (&["--ignore-missing", "absent"], Some(("absent", "no file was verified"))),
+        (&["absent"], Some(("none", "No such file or directory"))),
+        (&[], Some(("-", "no properly formatted checksum lines found"))),
+    ] {
+        let output = desk.run(&[&["sum", "--json", "-c"], words].concat());
+        let said = lines(&output);
+        let failed: Vec<&Value> = said.iter().filter(|line| line["code"] == 1).collect();
+        assert_eq!(output.status.code(), Some(i32::from(why.is_some())), "{words:?}: {said:?}");
+        let told =
+            failed.first().map(|line| (line["file"].as_str().unwrap(), line["error"].as_str().unwrap()));
+        assert_eq!((told, failed.len()), (why, usize::from(why.is_some())), "{words:?}");
+    }
+    let output = desk.run(&["sum", "--json", "-c", "wrong"]);
+    assert_eq!((output.status.code(), lines(&output)), (Some(1), vec![json!({"file": "a", "ok": false})]));
 }
 
 #[test]

@@ -51,6 +51,26 @@ fn every_command_that_moves_data_shows_per_cent_and_only_on_a_terminal() {
 }
 
 #[test]
+fn what_a_link_leads_to_has_per_cent_and_what_has_no_length_has_none() {
+    if !has("script") {
+        return;
+    }
+    let desk = Desk::new(&[]);
+    fs::write(desk.at("big"), vec![7; 24_000_000]).unwrap();
+    std::os::unix::fs::symlink("big", desk.at("link")).unwrap();
+    good(&desk.run(&["seal", "-q", "-i", "key.txt", "big"]));
+    for command in ["seal -i key.txt -f link", "sum link", "gzip -kf link"] {
+        let seen = shown(&desk, command);
+        assert!(seen.contains(" % ") && seen.contains("/22.89 MiB"), "{command}: {seen:?}");
+    }
+    // The same content without a length. A volume's links are copied as links.
+    for command in ["sum - <big", "sum <big", "sum - big <big", "seal -i key.txt -o out.sealed <big"] {
+        let seen = shown(&desk, command);
+        assert!(seen.contains("B/s") && !seen.contains(" % "), "{command}: {seen:?}");
+    }
+}
+
+#[test]
 fn verbose_names_engine_and_policy_in_each_command() {
     let desk = Desk::new(&[]);
     fs::write(desk.at("a"), vec![7; 300_000]).unwrap();

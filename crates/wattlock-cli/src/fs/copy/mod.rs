@@ -28,6 +28,7 @@ use zeroize::Zeroizing;
 use super::access::Keys;
 use super::report::Report;
 use super::world::{STEP, World, about, go_on};
+use crate::files::{is_stdouts, refuse_mixture};
 use crate::lines::Line;
 use crate::mount::place;
 use crate::progress::{self, Bar, Stats};
@@ -82,7 +83,8 @@ pub fn cp(command: &Cp, json: bool, choice: &Choice) -> Result<()> {
     let mut outside = Outside { volume: world.root().folder.inode() };
     let silent = command.quiet || (json && progress::shows_output());
     let bar = Bar::of_all(silent, "copied", || match command.into {
-        true => from.to_vec(),
+        // A link is copied as one.
+        true => from.iter().filter(|path| !path.is_symlink()).cloned().collect(),
         false => from.iter().filter_map(|path| stored_at(&mut world, path, &command.folder)).collect(),
     });
     let (stats, moved) = (
@@ -110,7 +112,7 @@ pub fn cp(command: &Cp, json: bool, choice: &Choice) -> Result<()> {
 fn stored_at(world: &mut World, path: &Path, folder: &Path) -> Option<PathBuf> {
     let spot = world.spot(path).ok()?;
     let place = spot.entry.map_or_else(Vec::new, |entry| spot.inside.place_of(&entry));
-    Some(folder.join(OsStr::from_bytes(&place)))
+    Some(folder.join(OsStr::from_bytes(&place))).filter(|place| !place.is_symlink())
 }
 
 /// How much content was copied, and a bar that shows it.
@@ -321,6 +323,7 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
                     false => Err(exists(&to.path)),
                 };
             }
+            refuse_mixture(self.report.json, is_stdouts(there.inode))?;
         }
         let part = hidden(&to.name);
         let failed = |error: Error| about(&to.path, error);
