@@ -80,8 +80,8 @@ const ROWS: &[(Fate, &str)] = &[
     (
         Stays,
         "user accept_mutex accept_mutex_delay multi_accept pcre_jit ssl_engine ssl_object_cache_inheritable \
-         thread_pool timer_resolution use worker_aio_requests worker_connections worker_rlimit_nofile worker_rlimit_sigpending \
-         worker_shutdown_timeout",
+         thread_pool timer_resolution use worker_aio_requests worker_connections worker_rlimit_nofile \
+         worker_rlimit_sigpending worker_shutdown_timeout",
     ),
     // http's core.
     (
