@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::Args;
-use wattlock::telemetry::{Cell, Snapshot, read_all};
+use wattlock::telemetry::{Cell, Snapshot, read_all, read_running};
 
 use wattlock_shell::text;
 use wattlock_watch::{Look, verdict, worth};
@@ -25,13 +25,13 @@ pub struct Command {
 pub fn run(command: &Command) -> Result<()> {
     let (begun, mut before) = (Instant::now(), None);
     loop {
-        let (found, at) = (read_all(), begun.elapsed());
         if command.json {
-            say!("{}", serde_json::to_string_pretty(&found)?);
+            say!("{}", serde_json::to_string_pretty(&read_all())?);
         } else {
+            let (found, at) = (read_running(), begun.elapsed());
             let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
             let look = Look::new(at, epoch, found.clone());
-            print_people(&found, &look, before.as_ref())?;
+            print_people(&found, &look.of_used(), before.as_ref())?;
             before = Some(look);
         }
         let Some(seconds) = command.watch else { return Ok(()) };
@@ -47,14 +47,15 @@ fn print_people(found: &[Snapshot], now: &Look, before: Option<&Look>) -> Result
     if before.is_some() && std::io::stdout().is_terminal() {
         put!("{CLEAR}");
     }
-    if found.is_empty() {
+    let lines = verdict::lines(now, before);
+    if lines.is_empty() {
         say!("No running program uses Wattlock (or none whose counters you may read).");
         return Ok(());
     }
-    for line in verdict::lines(now, before) {
+    for line in lines {
         say!("{line}");
     }
-    for snapshot in found {
+    for snapshot in found.iter().filter(|one| one.is_used()) {
         put!("\n{}", describe(snapshot));
     }
     Ok(())

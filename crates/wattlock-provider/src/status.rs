@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::ffi::c_int;
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use wattlock::meter::{Quality, Record};
 use wattlock::telemetry::page::document;
@@ -24,14 +24,14 @@ pub fn text(provider: &Provider, form: c_int, others: &[u32], own: &str) -> Stri
     snapshot.energy = provider.energy.records(now);
     let me = std::process::id();
     let others: Vec<u32> = others.iter().copied().filter(|pid| *pid != me).collect();
-    let others = by_process(if others.is_empty() { Vec::new() } else { telemetry::read_own(&others) });
+    let found = if others.is_empty() { Vec::new() } else { telemetry::read_own(&others) };
+    let others = by_process(found.clone());
     match form {
         0 => json(snapshot, &others),
         1 => prometheus(&snapshot, &others),
         2 => {
-            let all: Vec<Snapshot> =
-                std::iter::once(snapshot.clone()).chain(others.iter().cloned()).collect();
-            let verdict = provider.looks.verdict(all, now);
+            let all: Vec<Snapshot> = std::iter::once(snapshot.clone()).chain(found).collect();
+            let verdict = provider.looks.verdict(all, provider.looks.now());
             page(sum(snapshot, &others).0, &verdict, own)
         }
         _ => String::new(),
@@ -44,8 +44,17 @@ const AGAIN_S: u32 = 5;
 const LEAST_NS: u64 = 1_000_000_000;
 
 /// What two earlier looks at the page saw, so that the next one can tell rates. It holds no more than those two.
-#[derive(Default)]
-pub struct Looks(Mutex<Option<Seen>>);
+pub struct Looks {
+    /// One clock for all looks: each runtime's begins anew.
+    begun: Instant,
+    seen: Mutex<Option<Seen>>,
+}
+
+impl Default for Looks {
+    fn default() -> Looks {
+        Looks { begun: Instant::now(), seen: Mutex::default() }
+    }
+}
 
 #[derive(Default)]
 struct Seen {
@@ -56,6 +65,11 @@ struct Seen {
 }
 
 impl Looks {
+    /// Nanoseconds since a fixed moment.
+    fn now(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// The verdict as HTML, in the words of `wattlock status`: of what was done since the look before, and since the
     /// processes began.
     fn verdict(&self, all: Vec<Snapshot>, now: u64) -> String {
@@ -64,15 +78,13 @@ impl Looks {
         let lines = |before| html(&verdict::lines(&look, before).join("; "));
         let since = format!("Since the processes began: {}.", lines(None));
         // Not waited for: a thread that a fork did not bring along may have held it.
-        let mut place = match self.0.try_lock() {
+        let mut place = match self.seen.try_lock() {
             Ok(place) => place,
             Err(std::sync::TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
             Err(std::sync::TryLockError::WouldBlock) => return format!("<p class=\"verdict\">{since}</p>"),
         };
         let forks = wattlock::forks();
-        // Another runtime's clock begins anew, too.
-        let is_past = |seen: &Seen| seen.last.as_ref().is_none_or(|(at, _)| *at <= now);
-        let known = place.take().filter(|seen| seen.forks == forks && is_past(seen));
+        let known = place.take().filter(|seen| seen.forks == forks);
         let seen = place.insert(known.unwrap_or(Seen { forks, ..Seen::default() }));
         if seen.last.as_ref().is_none_or(|(at, _)| now.saturating_sub(*at) >= LEAST_NS) {
             seen.before = seen.last.replace((now, look.clone()));
@@ -476,8 +488,13 @@ mod tests {
         assert_eq!(later(6 * second + 1000).len(), then.len());
         // Without new work it is idle, and nothing earlier is told as new.
         assert!(later(9 * second).contains("In the last 3 s: nginx (2 processes): idle; no fallbacks"));
-        // A clock that begins anew, as a new runtime's does, gives no rates.
-        assert!(!later(second).contains("In the last"));
+        // A runtime that is made anew has a clock of its own, which says nothing here: its counters are new ones.
+        let mut new = with(1, 50);
+        (new.header.started, new.header.born) = (u64::MAX - 1, 7);
+        let told = looks.verdict(vec![new, with(2, 500)], 14 * second);
+        assert!(told.contains("In the last 5 s: nginx (2 processes): 100 % of 10/s public-key"), "{told}");
+        let moments = [looks.now(), looks.now()];
+        assert!(moments[0] <= moments[1] && moments[1] < 600 * second, "since it was made: {moments:?}");
     }
 
     /// Names of engines and files come from settings, and a program's from its own arguments.

@@ -5,10 +5,10 @@
 //! a mean, and a table may be another machine's.
 //!
 //! *Spent*: the mean of the requests whose time was taken (**measured**: a clock's time, in which another program may
-//! have run). For an engine that does several in one pass each request has the time of its pass, so its share is an
-//! **estimate**: the dearest that the mean batch allows, which is passes that were either full or had one request.
-//! What was saved is then no less than that, if passes of any size take the same time; but a batch that does not fill
-//! its last pass costs more than it says.
+//! have run). For an engine that does several in one pass it is that time for each pass: each request has the time of its
+//! pass, and the batch that is counted for it is the mean size of the passes of its call. How many passes there were is an
+//! **estimate**: the most that the mean batch allows, which is passes that were either full or had one request. What was
+//! saved is then no less than that, if passes of any size take the same time.
 //!
 //! *Absent*: work of a device, since the CPU also takes its completions and checks its results, which no counter
 //! times; a kind that the table does not have; an engine that none of this machine's is.

@@ -15,5 +15,5 @@ pub mod verdict;
 
 pub use cost::Costs;
 pub use look::{Look, worth};
-pub use rates::{Power, Rates, Work};
-pub use since::{By, Done, Program, since};
+pub use rates::{Figures, Power, Rates, Work};
+pub use since::{All, By, Done, Program, since};

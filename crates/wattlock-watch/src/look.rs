@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use wattlock::telemetry::{Cell, Header, Snapshot};
 
-/// An engine and a kind, or an engine and a reason.
-pub(crate) type Pair = (String, String);
+/// An engine and a reason.
+type Pair = (String, String);
+/// An engine, a kind, and what the header says that the joules are worth.
+pub(crate) type Part = (String, String, String);
 
 /// All programs' counters at one moment.
 #[derive(Debug, Clone, Default)]
@@ -30,11 +32,11 @@ pub(crate) struct Id {
 /// One process's counters.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Process {
-    pub(crate) cells: BTreeMap<Pair, Cell>,
+    pub(crate) cells: BTreeMap<Part, Cell>,
     pub(crate) fallbacks: BTreeMap<Pair, u64>,
-    /// What each engine's joules are worth.
-    pub(crate) worth: BTreeMap<String, String>,
     pub(crate) in_flight: u64,
+    /// Whether it has asked for anything yet.
+    is_used: bool,
 }
 
 impl Look {
@@ -49,6 +51,13 @@ impl Look {
             processes.entry(id).or_default().add(snapshot);
         }
         Look { at, epoch, processes }
+    }
+
+    /// The same without processes that have asked for nothing yet: they have nothing to tell. A look that is an earlier
+    /// one keeps them, since they began at nothing.
+    pub fn of_used(&self) -> Look {
+        let used = self.processes.iter().filter(|(_, process)| process.is_used);
+        Look { processes: used.map(|(id, process)| (id.clone(), process.clone())).collect(), ..*self }
     }
 
     /// Seconds between two looks; more than none, so that a rate is a number.
@@ -69,13 +78,14 @@ impl Look {
 
 impl Process {
     fn add(&mut self, snapshot: Snapshot) {
+        self.is_used |= snapshot.is_used();
         for engine in &snapshot.engines {
             self.in_flight = self.in_flight.saturating_add(engine.in_flight);
-            let worth = worth(&snapshot.header, &engine.engine);
-            self.worth.entry(engine.engine.clone()).or_insert_with(|| worth.to_owned());
         }
         for cell in snapshot.cells {
-            let sum = self.cells.entry((cell.engine.clone(), cell.kind.clone()));
+            // Runtimes of one process may have joules of different worth.
+            let worth = worth(&snapshot.header, &cell.engine).to_owned();
+            let sum = self.cells.entry((cell.engine.clone(), cell.kind.clone(), worth));
             add(sum.or_insert_with(|| empty(&cell)), &cell);
         }
         for engine in snapshot.engines {

@@ -7,7 +7,7 @@ use wattlock::telemetry::text;
 use wattlock_core::Kind;
 
 use crate::look::Look;
-use crate::since::{By, Done, Program, since};
+use crate::since::{All, By, Done, Program, since};
 
 /// The lines, by program. With `before` they are rates of what was done since.
 pub fn lines(now: &Look, before: Option<&Look>) -> Vec<String> {
@@ -20,20 +20,49 @@ fn line(program: &Program, seconds: Option<f64>) -> String {
         1 => String::new(),
         many => format!(" ({many} processes)"),
     };
-    let mut parts = Vec::new();
-    parts.extend(of_keys(program, seconds));
-    parts.extend(of_bytes(program, seconds));
+    let said = program.all.as_ref().map_or_else(
+        || "what it did is not known (counters began anew, or were not read before)".to_owned(),
+        |all| words(all, seconds),
+    );
+    format!("{}{processes}: {said}", program.name)
+}
+
+fn words(all: &All, seconds: Option<f64>) -> String {
+    let sum =
+        |count: fn(&Done) -> u64| all.done.iter().fold(0_u64, |sum, done| sum.saturating_add(count(done)));
+    let not_done = [("failed", sum(|done| done.cell.errors)), ("refused", sum(|done| done.cell.refused))];
+    let not_done = not_done.into_iter().filter(|(_, count)| *count > 0);
+    let mut parts: Vec<String> = Vec::new();
+    parts.extend(of_keys(all, seconds));
+    parts.extend(of_bytes(all, seconds));
+    parts.extend(not_done.map(|(what, count)| format!("{} {what}", how_many(count, seconds))));
     if parts.is_empty() {
         parts.push("idle".to_owned());
     }
-    let fallbacks: Vec<String> =
-        program.fallbacks.iter().map(|(why, count)| format!("{why} {count}")).collect();
+    let fallbacks = all.fallbacks.iter().map(|(why, count)| format!("{why} {}", how_many(*count, seconds)));
+    let fallbacks: Vec<String> = fallbacks.collect();
     parts.push(if fallbacks.is_empty() {
         "no fallbacks".into()
     } else {
         format!("fallbacks: {}", fallbacks.join(", "))
     });
-    format!("{}{processes}: {}", program.name, parts.join("; "))
+    parts.join("; ")
+}
+
+/// A count, or what it is a second; what is something never reads as nothing.
+fn how_many(count: u64, seconds: Option<f64>) -> String {
+    let Some(seconds) = seconds else { return text::grouped(count) };
+    match count as f64 / seconds {
+        rate if rate >= 9.95 => format!("{}/s", text::grouped(rate.round() as u64)),
+        rate if rate >= 0.095 => format!("{rate:.1}/s"),
+        _ => "under 0.1/s".to_owned(),
+    }
+}
+
+/// Whole per cent of a whole that is not nothing.
+fn per_cent(part: u64, whole: u64) -> u128 {
+    let (part, whole) = (u128::from(part), u128::from(whole));
+    (100 * part + whole / 2) / whole
 }
 
 /// Whether it is an operation of public keys.
@@ -41,47 +70,49 @@ fn is_of_keys(done: &Done) -> bool {
     Kind::from_name(&done.cell.kind).is_some_and(Kind::is_asymmetric)
 }
 
-/// Operations of public keys: whose engine did most of them, in batches of what size.
-fn of_keys(program: &Program, seconds: Option<f64>) -> Option<String> {
-    let mut keys: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
-    for Done { cell, .. } in program.done.iter().filter(|done| is_of_keys(done)) {
-        let sums = keys.entry(&cell.engine).or_default();
-        *sums = (sums.0 + cell.requests, sums.1 + cell.batch_sum, sums.2 + cell.queued());
+/// By engine, summed: the sum of all, and the engine with the most, if there is any.
+fn most<'a>(
+    done: impl Iterator<Item = &'a Done>,
+    count: impl Fn(&Done) -> u64,
+) -> Option<(u64, &'a str, u64)> {
+    let (mut all, mut by_engine) = (0_u64, BTreeMap::<&str, u64>::new());
+    for one in done {
+        let sum = by_engine.entry(&one.cell.engine).or_default();
+        *sum = sum.saturating_add(count(one));
+        all = all.saturating_add(count(one));
     }
-    let all: u64 = keys.values().map(|(count, ..)| count).sum();
-    let (engine, (count, batches, of)) = keys.iter().max_by_key(|(_, (count, ..))| *count)?;
-    let batch = (*of > 0).then(|| format!(" in batches of {:.1}", *batches as f64 / *of as f64));
-    let how_many = match seconds {
-        Some(seconds) => format!("{}/s", text::grouped((all as f64 / seconds).round() as u64)),
-        None => text::grouped(all),
-    };
-    (all > 0).then(|| {
-        format!(
-            "{} % of {how_many} public-key operations by {engine}{}",
-            (100 * count + all / 2) / all,
-            batch.unwrap_or_default()
-        )
-    })
+    let (engine, most) = by_engine.into_iter().max_by_key(|(_, count)| *count)?;
+    (all > 0).then_some((all, engine, most))
 }
 
-/// Bytes of everything else.
-fn of_bytes(program: &Program, seconds: Option<f64>) -> Option<String> {
-    let mut by_engine: BTreeMap<&str, u64> = BTreeMap::new();
-    for Done { cell, .. } in program.done.iter().filter(|done| !is_of_keys(done)) {
-        *by_engine.entry(&cell.engine).or_default() += cell.bytes;
+/// Operations of public keys: whose engine did most of them, in batches of what size.
+fn of_keys(all: &All, seconds: Option<f64>) -> Option<String> {
+    let keys = || all.done.iter().filter(|done| is_of_keys(done));
+    let (all, engine, count) = most(keys(), |done| done.cell.requests)?;
+    let own = || keys().filter(move |done| done.cell.engine == engine);
+    let batches = own().fold(0.0, |sum, done| sum + done.cell.batch_sum as f64);
+    let of = own().fold(0.0, |sum, done| sum + done.cell.queued() as f64);
+    let batch = if of > 0.0 { format!(" in batches of {:.1}", batches / of) } else { String::new() };
+    let how_many = how_many(all, seconds);
+    Some(format!("{} % of {how_many} public-key operations by {engine}{batch}", per_cent(count, all)))
+}
+
+/// Bytes of everything else, or how many there were if they had none.
+fn of_bytes(all: &All, seconds: Option<f64>) -> Option<String> {
+    let others = || all.done.iter().filter(|done| !is_of_keys(done));
+    if let Some((all, engine, bytes)) = most(others(), |done| done.cell.bytes) {
+        let how_many = match seconds {
+            Some(seconds) => text::rate(all as f64 / seconds),
+            None => text::bytes(all),
+        };
+        return Some(format!("{} % of {how_many} by {engine}", per_cent(bytes, all)));
     }
-    let all: u64 = by_engine.values().sum();
-    let (engine, bytes) = by_engine.iter().max_by_key(|(_, bytes)| **bytes)?;
-    let how_many = match seconds {
-        Some(seconds) => text::rate(all as f64 / seconds),
-        None => text::bytes(all),
-    };
-    (all > 0).then(|| {
-        format!(
-            "{} % of {how_many} by {engine}",
-            (100 * u128::from(*bytes) + u128::from(all) / 2) / u128::from(all)
-        )
-    })
+    let (all, engine, count) = most(others(), |done| done.cell.requests)?;
+    Some(format!(
+        "{} % of {} operations without bytes by {engine}",
+        per_cent(count, all),
+        how_many(all, seconds)
+    ))
 }
 
 #[cfg(test)]
@@ -140,7 +171,7 @@ mod tests {
         let told = lines(&look(0.5, &[first, before[1].clone()]), Some(&look(0.0, &before)));
         assert_eq!(
             told,
-            ["nginx (2 processes): 100 % of 600/s public-key operations by lanes; fallbacks: busy 3"]
+            ["nginx (2 processes): 100 % of 600/s public-key operations by lanes; fallbacks: busy 6.0/s"]
         );
         let told = lines(&look(1.0, &before), Some(&look(0.0, &before)));
         assert_eq!(told, ["nginx (2 processes): idle; no fallbacks"]);

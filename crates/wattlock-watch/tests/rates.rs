@@ -9,7 +9,7 @@ use wattlock::Runtime;
 use wattlock::telemetry::{Cell, EngineCounts, Snapshot};
 use wattlock_core::{EngineClass, Kind, KindSet};
 use wattlock_policy::{Costs as Table, EngineId, Machine, Widths, inline_engine};
-use wattlock_watch::{By, Costs, Look, Program, Rates, since, worth};
+use wattlock_watch::{By, Costs, Figures, Look, Program, Rates, since, verdict, worth};
 
 static EMPTY: LazyLock<Snapshot> = LazyLock::new(|| {
     let mut snapshot = Runtime::builder().telemetry(false).build().unwrap().snapshot();
@@ -65,8 +65,13 @@ fn costs() -> Costs {
     Costs::new(Machine { engines, costs, ..Machine::default() }, names)
 }
 
-fn rates(before: &[Snapshot], now: &[Snapshot]) -> Rates {
-    Rates::of(&between(before, now)[0], 2.0, &costs())
+/// `None`: they are not known.
+fn known(before: &[Snapshot], now: &[Snapshot]) -> Option<Figures> {
+    Rates::of(&between(before, now)[0], 2.0, &costs()).figures
+}
+
+fn figures(before: &[Snapshot], now: &[Snapshot]) -> Figures {
+    known(before, now).unwrap()
 }
 
 #[test]
@@ -81,7 +86,7 @@ fn processes_of_a_program_are_one_and_so_are_the_runtimes_of_a_process() {
     let found = between(&at(100), &at(200));
     let [program] = &found[..] else { panic!("{found:?}") };
     assert_eq!(program.pids.iter().copied().collect::<Vec<_>>(), [1, 2]);
-    let rates = Rates::of(program, 2.0, &costs());
+    let rates = Rates::of(program, 2.0, &costs()).figures.unwrap();
     assert_eq!(rates.operations_per_s, 200.0);
     assert_eq!(rates.lanes_share, Some(0.75));
     let batch = rates.mean_batch.unwrap();
@@ -100,9 +105,43 @@ fn counters_that_fell_are_others_and_tell_nothing() {
     let mut gone = then.clone();
     gone.cells.remove(1);
     for now in [fewer, gone] {
-        let seen = rates(std::slice::from_ref(&then), &[now]);
-        assert_eq!((seen.operations_per_s, seen.work.len()), (0.0, 0));
+        let before = [then.clone(), process("b", 2, vec![])];
+        assert_eq!(known(&before, &[now.clone(), before[1].clone()]), None);
+        let told = verdict::lines(&look(2, &[now.clone(), before[1].clone()]), Some(&look(0, &before)));
+        assert!(
+            told[0].starts_with("a: what it did is not known") && told[1].starts_with("b: idle"),
+            "{told:?}"
+        );
+        // A sum of which one process's part is not known is none.
+        let other = process("a", 3, vec![cell("instruction", SEAL, 5)]);
+        assert_eq!(known(&[then.clone(), other.clone()], &[now, other]), None);
     }
+}
+
+#[test]
+fn what_is_not_known_is_absent_for_programs_too() {
+    let then = process("a", 1, vec![signed(1000, 8, 25_000)]);
+    let now = process("a", 1, vec![signed(900, 8, 25_000)]);
+    let seen = Rates::of(&between(std::slice::from_ref(&then), &[now])[0], 2.0, &costs());
+    let text = serde_json::to_string(&seen).unwrap();
+    assert_eq!(text, "{\"program\":\"a\",\"pids\":[1],\"in_flight\":0}");
+    let idle =
+        Rates::of(&between(std::slice::from_ref(&then), std::slice::from_ref(&then))[0], 2.0, &costs());
+    let text = serde_json::to_string(&idle).unwrap();
+    assert!(text.contains("\"operations_per_s\":0.0") && !text.contains("-0.0"), "{text}");
+    let named = &since(&look(2, &[then]), None, By::Program)[0];
+    assert_eq!(Rates::named(named).figures, None, "without an earlier look there is only a name");
+}
+
+#[test]
+fn the_first_burst_of_a_process_that_had_done_nothing_is_seen() {
+    let opened = process("a", 1, vec![]);
+    let busy = process("a", 1, vec![cell("instruction", SEAL, 500)]);
+    assert_eq!(figures(std::slice::from_ref(&opened), std::slice::from_ref(&busy)).operations_per_s, 250.0);
+    // Meanwhile it has nothing to tell.
+    let now = look(2, &[opened]);
+    assert!(since(&now.of_used(), None, By::Program).is_empty() && since(&now, None, By::Program).len() == 1);
+    assert_eq!(since(&look(2, &[busy]).of_used(), Some(&now), By::Program).len(), 1);
 }
 
 #[test]
@@ -111,15 +150,15 @@ fn a_new_process_began_at_nothing_and_one_that_could_not_be_read_is_not_new() {
     let old = process("a", 1, vec![cell("instruction", SEAL, 500)]);
     new.header.born += 1;
     new.header.started = 1001;
-    assert_eq!(rates(std::slice::from_ref(&old), std::slice::from_ref(&new)).operations_per_s, 10.0);
+    assert_eq!(figures(std::slice::from_ref(&old), std::slice::from_ref(&new)).operations_per_s, 10.0);
     new.header.started = 900;
-    assert_eq!(rates(&[old], &[new]).operations_per_s, 0.0);
+    assert_eq!(known(&[old], &[new]), None);
 }
 
 #[test]
 fn saved_time_is_the_plain_ways_less_what_was_spent() {
     let nothing = [process("a", 1, vec![])];
-    let saved = |cells: Vec<Cell>| rates(&nothing, &[process("a", 1, cells)]).saved_cpu_s_per_s;
+    let saved = |cells: Vec<Cell>| figures(&nothing, &[process("a", 1, cells)]).saved_cpu_s_per_s;
     let each = |ns: f64| Some(1000.0 * ns / 1e9 / 2.0);
     let is = |saved: Option<f64>, wanted: Option<f64>| match (saved, wanted) {
         (Some(saved), Some(wanted)) => assert!((saved - wanted).abs() < 1e-12, "{saved} {wanted}"),
@@ -140,7 +179,7 @@ fn saved_time_is_the_plain_ways_less_what_was_spent() {
 #[test]
 fn saved_time_is_absent_if_any_part_of_it_is_not_known() {
     let nothing = [process("a", 1, vec![])];
-    let saved = |cells: Vec<Cell>| rates(&nothing, &[process("a", 1, cells)]).saved_cpu_s_per_s;
+    let saved = |cells: Vec<Cell>| figures(&nothing, &[process("a", 1, cells)]).saved_cpu_s_per_s;
     let known = signed(10, 8, 25_000);
     assert!(saved(vec![known.clone()]).is_some());
     for unknown in [
@@ -168,7 +207,7 @@ fn joules_keep_the_word_that_promises_least() {
         .to_vec();
     let joules = |engine, requests| Cell { timed: 10, energy_nj: 5_000, ..cell(engine, SEAL, requests) };
     now.cells = vec![joules("instruction", 1000), joules("cuda", 1000)];
-    let power = |now: &Snapshot| Rates::of(&between(&[], std::slice::from_ref(now))[0], 2.0, &costs()).power;
+    let power = |now: &Snapshot| figures(&[], std::slice::from_ref(now)).power;
     now.header.started = 5000;
     let seen = power(&now).unwrap();
     assert!((seen.watts - 2.0 * 1000.0 * 500.0 / 1e9 / 2.0).abs() < 1e-12, "{seen:?}");
@@ -181,6 +220,83 @@ fn joules_keep_the_word_that_promises_least() {
     assert_eq!(power(&now), None, "a part without joules is no part with none");
     now.header.energy.clear();
     assert!(worth(&now.header, "cuda").starts_with("modelled: by an older version"));
+}
+
+/// The same engine and kind in two processes, or in two runtimes of one.
+#[test]
+fn joules_are_shown_only_if_they_are_known_for_everything() {
+    let one = |pid, energy_nj, worth: &str| {
+        let mut one =
+            process("a", pid, vec![Cell { timed: 10, energy_nj, ..cell("instruction", SEAL, 1000) }]);
+        (one.header.engines, one.header.energy) = (vec!["instruction".into()], vec![worth.into()]);
+        one.header.started = 5000;
+        one
+    };
+    let (measured, derived) = ("measured: by a counter", "derived: less idle");
+    for (energy_nj, worth, wanted) in [
+        (5_000, measured, Some(measured)),
+        (0, measured, None),
+        (5_000, derived, Some(derived)),
+        (0, derived, None),
+        (5_000, "modelled: its own", None),
+        (5_000, "measured: by another", Some("measured")),
+        (5_000, "", None),
+    ] {
+        for pid in [1, 2] {
+            let mut found = vec![one(1, 5_000, measured), one(pid, energy_nj, worth)];
+            if pid == 1 && energy_nj == 0 {
+                // Runtimes of one process that began in one second are told apart by the word only.
+                found[1].header.started += 1;
+            }
+            for _ in 0..2 {
+                found.reverse();
+                let seen = figures(&[], &found);
+                let told =
+                    |power: &Option<wattlock_watch::Power>| power.as_ref().map(|power| power.worth.clone());
+                assert_eq!(told(&seen.power).as_deref(), wanted, "{pid} {worth} {energy_nj}");
+                assert_eq!((seen.work.len(), told(&seen.work[0].power).as_deref()), (1, wanted));
+                assert_eq!(seen.operations_per_s, 1000.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_verdict_hides_no_failure() {
+    let failed = Cell { errors: 5_000, refused: 90_000, ..cell("lanes", SEAL, 0) };
+    let told = |cells: Vec<Cell>| verdict::lines(&look(2, &[process("a", 1, cells)]), None).join("");
+    assert_eq!(told(vec![failed.clone()]), "a: 5,000 failed; 90,000 refused; no fallbacks");
+    assert_eq!(told(vec![Cell { errors: 1, ..cell("lanes", SIGN, 0) }]), "a: 1 failed; no fallbacks");
+    assert_eq!(
+        told(vec![cell("lanes", SEAL, 7)]),
+        "a: 100 % of 7 operations without bytes by lanes; no fallbacks"
+    );
+    assert_eq!(told(vec![]), "a: idle; no fallbacks");
+    let before = [process("a", 1, vec![failed.clone()])];
+    let now = [process("a", 1, vec![Cell { errors: 5_001, refused: 90_100, ..failed }])];
+    let told = verdict::lines(&look(2, &now), Some(&look(0, &before)));
+    assert_eq!(told, ["a: 0.5/s failed; 50/s refused; no fallbacks"]);
+    // What is something never reads as nothing.
+    let told = verdict::lines(&look(200, &now), Some(&look(0, &before)));
+    assert_eq!(told, ["a: under 0.1/s failed; 0.5/s refused; no fallbacks"]);
+}
+
+/// Nine in lanes of eight are two passes: the time that was saved is never more than what that leaves.
+#[test]
+fn batches_wider_than_the_lanes_cost_every_pass() {
+    let nothing = [process("a", 1, vec![])];
+    for count in 1..40_u64 {
+        let passes = count.div_ceil(8);
+        // As the dispatcher counts them.
+        let batch_sum = if count > 8 { count * count / passes } else { count * count };
+        let cells = vec![Cell { batch_sum, ..signed(count, 1, 25_000) }];
+        let saved = figures(&nothing, &[process("a", 1, cells)]).saved_cpu_s_per_s.unwrap();
+        let true_ns = count as f64 * 12_000.0 - passes as f64 * 25_000.0;
+        assert!(saved <= true_ns / 1e9 / 2.0 + 1e-12, "{count}: {saved} {true_ns}");
+        if count % 8 == 0 {
+            assert!((saved - true_ns / 1e9 / 2.0).abs() < 1e-12, "full passes are known exactly: {count}");
+        }
+    }
 }
 
 fn any_cell() -> impl Strategy<Value = Cell> {
@@ -220,6 +336,7 @@ fn any_process() -> impl Strategy<Value = Snapshot> {
 }
 
 fn check(seen: &Rates) -> Result<(), TestCaseError> {
+    let Some(seen) = &seen.figures else { return Ok(()) };
     let figures = [seen.operations_per_s, seen.bytes_per_s, seen.failed_per_s, seen.refused_per_s];
     let fallbacks = seen.fallbacks_per_s.values().copied();
     for figure in figures.into_iter().chain(fallbacks) {
@@ -245,7 +362,20 @@ proptest! {
             check(&Rates::of(&program, 2.0, &costs()))?;
         }
         for program in since(&look(2, &now), None, By::Process) {
+            prop_assert!(program.all.is_some());
             check(&Rates::of(&program, 1.0, &costs()))?;
+        }
+        for earlier in [None, Some(look(0, &before))] {
+            let (now, told) = (look(2, &now), verdict::lines(&look(2, &now), earlier.as_ref()));
+            for (program, line) in since(&now, earlier.as_ref(), By::Program).iter().zip(told) {
+                let Some(all) = &program.all else {
+                    prop_assert!(line.ends_with("not read before)"), "{}", line);
+                    continue;
+                };
+                prop_assert_eq!(line.contains(" failed"), all.done.iter().any(|done| done.cell.errors > 0));
+                prop_assert_eq!(line.contains(" refused"), all.done.iter().any(|done| done.cell.refused > 0));
+                prop_assert_eq!(line.contains(": idle"), all.done.is_empty());
+            }
         }
     }
 
@@ -259,7 +389,8 @@ proptest! {
         let before = process("a", 1, cells);
         let mut now = before.clone();
         now.cells.iter_mut().for_each(|one| one.requests += more);
-        let done: u64 = between(&[before], &[now.clone()])[0].done.iter().map(|done| done.cell.requests).sum();
+        let program = between(&[before], &[now.clone()]).remove(0);
+        let done: u64 = program.all.unwrap().done.iter().map(|done| done.cell.requests).sum();
         prop_assert_eq!(done, more * now.cells.len() as u64);
     }
 }

@@ -5,13 +5,15 @@ use wattlock_watch::{By, Rates};
 use super::keys::Key;
 use super::mounts;
 use super::plain::shown;
-use super::table::{COLUMNS, Row};
+use super::table::{COLUMNS, Row, RowKey};
 
 /// What was seen between two looks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Seen {
     /// Whether there were two.
     pub rates: bool,
+    /// What is one row of programs.
+    pub by: By,
     pub programs: Vec<Rates>,
     pub mounts: Vec<mounts::Rates>,
 }
@@ -34,8 +36,8 @@ pub enum Page {
     Details,
 }
 
-/// What a key asks of the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a key asks of the program; of several keys the greatest is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asked {
     Nothing,
     /// What is shown changed.
@@ -60,7 +62,7 @@ pub struct App {
     pub paused: bool,
     sorted_by: usize,
     ascending: bool,
-    chosen: Option<String>,
+    chosen: Option<RowKey>,
     /// The first row that is shown.
     pub offset: usize,
     /// Rows that there is room for.
@@ -104,7 +106,7 @@ impl App {
         rows.retain(|(name, _)| name.to_lowercase().contains(&wanted));
         rows.sort_by(|(a_name, a), (b_name, b)| {
             let by_figure = b.figure(self.sorted_by).total_cmp(&a.figure(self.sorted_by));
-            let by_name = a_name.cmp(b_name).then_with(|| a.key().cmp(&b.key()));
+            let by_name = a_name.cmp(b_name).then_with(|| a.key(self.seen.by).cmp(&b.key(self.seen.by)));
             match (self.sorted_by, self.ascending) {
                 (0, false) => by_name,
                 (0, true) => by_name.reverse(),
@@ -117,8 +119,12 @@ impl App {
 
     /// Where the chosen row is among rows in order; the first if it is gone.
     pub fn chosen(&self, rows: &[Row<'_>]) -> usize {
-        let chosen = self.chosen.as_deref();
-        rows.iter().position(|row| Some(row.key().as_str()) == chosen).unwrap_or(0)
+        self.still_chosen(rows).unwrap_or(0)
+    }
+
+    /// Where the chosen row is, if it is there.
+    pub fn still_chosen(&self, rows: &[Row<'_>]) -> Option<usize> {
+        rows.iter().position(|row| Some(row.key(self.seen.by)) == self.chosen)
     }
 
     /// What a key does.
@@ -156,6 +162,9 @@ impl App {
             Key::Typed('r') => self.ascending = !self.ascending,
             Key::Typed('p') => {
                 self.by = if self.by == By::Program { By::Process } else { By::Program };
+                // The row stays chosen, or its first process is.
+                let rows = self.rows();
+                self.chosen = rows.get(self.chosen(&rows)).map(|row| row.key(self.by));
                 return Asked::Regroup;
             }
             Key::Typed(' ') => self.paused = !self.paused,
@@ -206,7 +215,7 @@ impl App {
         let rows = self.rows();
         let last = rows.len().saturating_sub(1);
         let at = self.chosen(&rows).saturating_add_signed(by).min(last);
-        self.chosen = rows.get(at).map(Row::key);
+        self.chosen = rows.get(at).map(|row| row.key(self.seen.by));
     }
 
     fn sort_by(&mut self, column: usize) {

@@ -3,7 +3,10 @@
 use ratatui_core::buffer::Buffer;
 use ratatui_core::style::{Color, Modifier, Style};
 
+use wattlock_watch::Figures;
+
 use super::app::{App, Page};
+use super::mounts;
 use super::plain::{padded, shown};
 use super::table::{COLUMNS, Cell, Column, DETAILS, Row, Tone, bytes, details, fitting, laid_out, rate};
 
@@ -102,7 +105,6 @@ fn draw_table(app: &mut App, look: Look, screen: &mut Buffer) {
     // The chosen row is among those that are shown, and no room is left below the last.
     let most = rows.len().saturating_sub(room);
     let offset = app.offset.min(chosen).max((chosen + 1).saturating_sub(room)).min(most);
-    let has_rates = app.has_rates();
     for (at, row) in rows.iter().enumerate().skip(offset).take(room) {
         let marked = if at == chosen { Modifier::REVERSED } else { Modifier::empty() };
         let style = |tone| of_tone(tone, look).add_modifier(marked);
@@ -111,7 +113,7 @@ fn draw_table(app: &mut App, look: Look, screen: &mut Buffer) {
             ratatui_core::layout::Rect { y, height: 1, ..screen.area },
             Style::new().add_modifier(marked),
         );
-        put_row(screen, y, &fits, &row.cells(has_rates), style);
+        put_row(screen, y, &fits, &row.cells(), style);
     }
     if rows.is_empty() {
         let none = match app.filter.is_empty() {
@@ -128,7 +130,7 @@ type Line = (Vec<(usize, usize)>, Vec<Cell>, bool);
 
 fn draw_details(app: &mut App, look: Look, screen: &mut Buffer) {
     let rows = app.rows();
-    let Some(row) = rows.get(app.chosen(&rows)) else {
+    let Some(row) = app.still_chosen(&rows).and_then(|at| rows.get(at)) else {
         put(screen, 1, "It has ended.", Style::new());
         return;
     };
@@ -141,44 +143,23 @@ fn draw_details(app: &mut App, look: Look, screen: &mut Buffer) {
         Row::Program(program) => {
             let pids: Vec<String> = program.pids.iter().map(u32::to_string).collect();
             say(format!("processes {}; in flight {}", pids.join(" "), program.in_flight));
-            say(format!(
-                "refused {} /s; failed {} /s",
-                rate(program.refused_per_s).0,
-                rate(program.failed_per_s).0
-            ));
-            let fallbacks = program.fallbacks_per_s.iter();
-            let fallbacks: Vec<String> =
-                fallbacks.map(|(why, count)| format!("{} {} /s", shown(why), rate(*count).0)).collect();
-            say(format!(
-                "fallbacks {}",
-                if fallbacks.is_empty() { "none".into() } else { fallbacks.join(", ") }
-            ));
-            if let Some(power) = &program.power {
-                say(format!("joules {}", shown(&power.worth)));
-            }
-            let fits = fitting(&DETAILS, screen.area.width);
-            let titles = DETAILS.iter().map(|column| (column.title.to_owned(), Tone::Plain)).collect();
-            lines.push((fits.clone(), titles, true));
-            lines.extend(details(program).into_iter().map(|cells| (fits.clone(), cells, false)));
-        }
-        Row::Mount(mount) => {
-            if !mount.answers {
-                say("It does not answer: another user's, or it hangs.".to_owned());
-            }
-            say(format!(
-                "read {}; written {}",
-                bytes(mount.read_bytes_per_s).0,
-                bytes(mount.written_bytes_per_s).0
-            ));
-            say(format!(
-                "refused {} /s; failed {} /s",
-                rate(mount.refused_per_s).0,
-                rate(mount.failed_per_s).0
-            ));
-            for (operation, count) in &mount.work {
-                say(format!("{} {} /s", padded(&shown(operation), 12, true), rate(*count).0));
+            if let Some(known) = &program.figures {
+                of_program(known).into_iter().for_each(say);
+                let fits = fitting(&DETAILS, screen.area.width);
+                let titles = DETAILS.iter().map(|column| (column.title.to_owned(), Tone::Plain)).collect();
+                lines.push((fits.clone(), titles, true));
+                lines.extend(details(known).into_iter().map(|cells| (fits.clone(), cells, false)));
+            } else if app.has_rates() {
+                say("Not known: counters began anew, or were not read before.".to_owned());
+            } else {
+                say("Measuring.".to_owned());
             }
         }
+        Row::Mount(mount) => match &mount.figures {
+            Some(known) => of_mount(known).into_iter().for_each(say),
+            None if mount.answers => say("Measuring.".to_owned()),
+            None => say("It does not answer: another user's, or it hangs.".to_owned()),
+        },
     }
     let room = app.room + 1;
     let offset = app.offset.min(lines.len().saturating_sub(room));
@@ -187,6 +168,30 @@ fn draw_details(app: &mut App, look: Look, screen: &mut Buffer) {
         put_row(screen, at as u16 + 1, fits, cells, style);
     }
     app.offset = offset;
+}
+
+fn of_program(known: &Figures) -> Vec<String> {
+    let fallbacks = known.fallbacks_per_s.iter();
+    let fallbacks: Vec<String> =
+        fallbacks.map(|(why, count)| format!("{} {} /s", shown(why), rate(*count).0)).collect();
+    let mut lines = vec![
+        format!("refused {} /s; failed {} /s", rate(known.refused_per_s).0, rate(known.failed_per_s).0),
+        format!("fallbacks {}", if fallbacks.is_empty() { "none".into() } else { fallbacks.join(", ") }),
+    ];
+    lines.extend(known.power.as_ref().map(|power| format!("joules {}", shown(&power.worth))));
+    lines
+}
+
+fn of_mount(known: &mounts::Figures) -> Vec<String> {
+    let mut lines = vec![
+        format!("read {}; written {}", bytes(known.read_bytes_per_s).0, bytes(known.written_bytes_per_s).0),
+        format!("refused {} /s; failed {} /s", rate(known.refused_per_s).0, rate(known.failed_per_s).0),
+    ];
+    let work = known.work.iter();
+    lines.extend(
+        work.map(|(what, count)| format!("{} {} /s", padded(&shown(what), 12, true), rate(*count).0)),
+    );
+    lines
 }
 
 fn put_row(

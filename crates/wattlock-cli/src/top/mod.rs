@@ -27,10 +27,10 @@ use ratatui_core::backend::{Backend, ClearType};
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_crossterm::CrosstermBackend;
-use wattlock::telemetry::read_all;
+use wattlock::telemetry::read_running;
 use wattlock_door::{Code, Error};
 use wattlock_shell::text;
-use wattlock_watch::{By, Costs, Look, since};
+use wattlock_watch::{By, Costs, Look, Rates, since};
 
 use app::{App, Asked, Seen};
 use terminal::{Event, Terminal};
@@ -126,22 +126,23 @@ impl Looker {
     }
 
     fn look(&mut self) -> Found {
-        let found = read_all();
+        let found = read_running();
         let at = self.begun.elapsed();
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Found { programs: Look::new(at, epoch, found), mounts: self.asker.ask(at) }
+        Found { programs: Look::new(at, epoch, found), mounts: self.asker.ask(self.begun) }
     }
 }
 
 /// What was done between two looks; without an earlier one, only who is there.
 fn seen(now: &Found, before: Option<&Found>, by: By, costs: &Costs) -> Seen {
-    let nothing = mounts::Found::new();
-    let seconds = before.map_or(1.0, |before| now.programs.seconds_since(&before.programs));
-    let programs = since(&now.programs, before.map(|before| &before.programs), by);
+    let seconds = before.map(|before| now.programs.seconds_since(&before.programs));
+    let programs = since(&now.programs.of_used(), before.map(|before| &before.programs), by);
+    let rates = |one| seconds.map_or_else(|| Rates::named(one), |seconds| Rates::of(one, seconds, costs));
     Seen {
         rates: before.is_some(),
-        programs: programs.iter().map(|one| wattlock_watch::Rates::of(one, seconds, costs)).collect(),
-        mounts: mounts::rates(&now.mounts, before.map_or(&nothing, |before| &before.mounts), seconds),
+        by,
+        programs: programs.iter().map(rates).collect(),
+        mounts: mounts::rates(&now.mounts, before.map(|before| &before.mounts)),
     }
 }
 
@@ -188,27 +189,27 @@ fn watch(interval: Duration, costs: Costs) -> Result<()> {
     screen.begin(terminal.size()?)?;
     screen.draw(&mut app, look)?;
     loop {
-        let asked = match terminal.wait()? {
-            Event::Redraw => Asked::Redraw,
-            Event::Woken => match looks.newer()? {
-                true => looks.show(&mut app),
-                false => Asked::Nothing,
-            },
+        let event = terminal.wait()?;
+        // At each event, since the wake-up may have come with a signal or a key.
+        let mut asked = match looks.newer()? {
+            true => looks.show(&mut app),
+            false => Asked::Nothing,
+        };
+        match event {
+            Event::Redraw => asked = Asked::Redraw,
+            Event::Woken => {}
             Event::Keys(keys) => {
-                let mut most = Asked::Nothing;
                 for key in keys {
                     match app.press(key) {
                         Asked::Quit => return Ok(()),
                         Asked::Interrupt => return Err(INTERRUPTED.into()),
                         Asked::Stop => terminal.stop()?,
-                        Asked::Regroup => most = looks.regroup(&mut app),
-                        Asked::Nothing => {}
-                        asked => most = asked,
+                        Asked::Regroup => asked = asked.max(looks.regroup(&mut app)),
+                        one => asked = asked.max(one),
                     }
                 }
-                most
             }
-        };
+        }
         if asked == Asked::Redraw {
             screen.begin(terminal.size()?)?;
         }

@@ -31,7 +31,7 @@ pub fn table(seen: Seen) -> Result<()> {
     let mut app = App::new();
     app.take(seen);
     let head: Vec<String> = COLUMNS.iter().map(|column| column.title.to_owned()).collect();
-    let cells = app.rows().into_iter().map(|row| row.cells(true).into_iter().map(|cell| cell.0).collect());
+    let cells = app.rows().into_iter().map(|row| row.cells().into_iter().map(|cell| cell.0).collect());
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(cells).collect();
     if rows.len() == 1 {
         say!("No running program uses Wattlock (or none whose counters you may read).");

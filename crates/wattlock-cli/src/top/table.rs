@@ -1,7 +1,7 @@
 //! The columns of programs and mounts, and what stands in them. Columns that find no room are left out, the least
 //! important first.
 
-use wattlock_watch::{Power, Rates};
+use wattlock_watch::{By, Figures, Power, Rates};
 
 use super::mounts;
 use super::plain::{padded, shown};
@@ -105,6 +105,13 @@ pub enum Row<'a> {
     Mount(&'a mounts::Rates),
 }
 
+/// Tells a row from the others, at each look the same.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RowKey {
+    Program(String, Option<u32>),
+    Mount(String),
+}
+
 impl Row<'_> {
     /// The name, with nothing in it that drives a terminal.
     pub fn name(&self) -> String {
@@ -114,85 +121,98 @@ impl Row<'_> {
         }
     }
 
-    /// Tells it from the others of one look.
-    pub fn key(&self) -> String {
+    /// What tells it from the others. A program's processes come and go: they are none of it.
+    pub fn key(&self, by: By) -> RowKey {
         match self {
-            Row::Program(program) => format!("{:?}{}", program.pids.first(), program.program),
-            Row::Mount(mount) => mount.mountpoint.clone(),
+            Row::Program(one) => {
+                let pid = one.pids.first().copied().filter(|_| by == By::Process);
+                RowKey::Program(one.program.clone(), pid)
+            }
+            Row::Mount(mount) => RowKey::Mount(mount.mountpoint.clone()),
         }
     }
 
     /// What a column is sorted by; the name's is none.
     pub fn figure(&self, column: usize) -> f64 {
-        let none = f64::NEG_INFINITY;
-        match (self, column) {
-            (Row::Program(one), 1) => one.operations_per_s,
-            (Row::Program(one), 2) => one.bytes_per_s,
-            (Row::Program(one), 3) => one.lanes_share.unwrap_or(none),
-            (Row::Program(one), 4) => one.mean_batch.unwrap_or(none),
-            (Row::Program(one), 5) => one.fallbacks_per_s.values().sum(),
-            (Row::Program(one), 6) => one.saved_cpu_s_per_s.unwrap_or(none),
-            (Row::Program(one), 7) => one.failed_per_s,
-            (Row::Program(one), 8) => one.power.as_ref().map_or(none, |power| power.watts),
-            (Row::Program(one), 9) => one.pids.first().map_or(none, |pid| f64::from(*pid)),
-            (Row::Mount(one), 1) => one.operations_per_s,
-            (Row::Mount(one), 2) => one.read_bytes_per_s + one.written_bytes_per_s,
-            (Row::Mount(one), 7) => one.failed_per_s,
-            (Row::Mount(one), 9) => one.pid.map_or(none, f64::from),
-            _ => none,
-        }
+        let known = match (self, column) {
+            (Row::Program(one), 9) => one.pids.first().map(|pid| f64::from(*pid)),
+            (Row::Mount(one), 9) => one.pid.map(f64::from),
+            (Row::Program(one), column) => {
+                one.figures.as_ref().and_then(|figures| of_figures(figures, column))
+            }
+            (Row::Mount(one), column) => one.figures.as_ref().and_then(|figures| match column {
+                1 => Some(figures.operations_per_s),
+                2 => Some(figures.read_bytes_per_s + figures.written_bytes_per_s),
+                7 => Some(figures.failed_per_s),
+                _ => None,
+            }),
+        };
+        known.unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// What stands in the columns. Without `rates`, nothing is known but who is there.
-    pub fn cells(&self, rates: bool) -> Vec<Cell> {
-        let mut cells = match self {
+    /// What stands in the columns.
+    pub fn cells(&self) -> Vec<Cell> {
+        match self {
             Row::Program(program) => of_program(program),
             Row::Mount(mount) => of_mount(mount),
-        };
-        let figures = 1..cells.len() - 1;
-        if !rates {
-            cells[figures].fill(dash());
         }
-        cells
+    }
+}
+
+fn of_figures(one: &Figures, column: usize) -> Option<f64> {
+    match column {
+        1 => Some(one.operations_per_s),
+        2 => Some(one.bytes_per_s),
+        3 => one.lanes_share,
+        4 => one.mean_batch,
+        5 => Some(one.fallbacks_per_s.values().sum()),
+        6 => one.saved_cpu_s_per_s,
+        7 => Some(one.failed_per_s),
+        8 => one.power.as_ref().map(|power| power.watts),
+        _ => None,
     }
 }
 
 fn of_program(one: &Rates) -> Vec<Cell> {
-    let fallbacks: f64 = one.fallbacks_per_s.values().sum();
     let pids = match &one.pids[..] {
         [pid] => pid.to_string(),
         [first, others @ ..] => format!("{first}+{}", others.len()),
         [] => "-".to_owned(),
     };
-    vec![
-        plain(shown(&one.program)),
-        rate(one.operations_per_s),
-        bytes(one.bytes_per_s),
-        one.lanes_share.map_or_else(dash, |share| plain(format!("{:.0} %", 100.0 * share))),
-        batch(one.mean_batch),
-        toned(rate(fallbacks), fallbacks, Tone::Warning),
-        saved(one.saved_cpu_s_per_s),
-        toned(rate(one.failed_per_s), one.failed_per_s, Tone::Failure),
-        power(one.power.as_ref()),
-        plain(pids),
-    ]
-}
-
-fn of_mount(one: &mounts::Rates) -> Vec<Cell> {
-    let name = plain(shown(&one.mountpoint));
-    let pid = one.pid.map_or_else(dash, |pid| plain(pid.to_string()));
-    let mut cells: Vec<Cell> = (0..COLUMNS.len()).map(|_| dash()).collect();
-    (cells[0], cells[COLUMNS.len() - 1]) = (name, pid);
-    if one.answers {
-        cells[1] = rate(one.operations_per_s);
-        cells[2] = bytes(one.read_bytes_per_s + one.written_bytes_per_s);
-        cells[7] = toned(rate(one.failed_per_s), one.failed_per_s, Tone::Failure);
+    let mut cells = unknown(&one.program, plain(pids));
+    if let Some(known) = &one.figures {
+        let fallbacks: f64 = known.fallbacks_per_s.values().sum();
+        cells[1] = rate(known.operations_per_s);
+        cells[2] = bytes(known.bytes_per_s);
+        cells[3] = known.lanes_share.map_or_else(dash, |share| plain(format!("{:.0} %", 100.0 * share)));
+        cells[4] = batch(known.mean_batch);
+        cells[5] = toned(rate(fallbacks), fallbacks, Tone::Warning);
+        cells[6] = saved(known.saved_cpu_s_per_s);
+        cells[7] = toned(rate(known.failed_per_s), known.failed_per_s, Tone::Failure);
+        cells[8] = power(known.power.as_ref());
     }
     cells
 }
 
+fn of_mount(one: &mounts::Rates) -> Vec<Cell> {
+    let mut cells = unknown(&one.mountpoint, one.pid.map_or_else(dash, |pid| plain(pid.to_string())));
+    if let Some(known) = &one.figures {
+        cells[1] = rate(known.operations_per_s);
+        cells[2] = bytes(known.read_bytes_per_s + known.written_bytes_per_s);
+        cells[7] = toned(rate(known.failed_per_s), known.failed_per_s, Tone::Failure);
+    }
+    cells
+}
+
+/// A row of which nothing is known but who it is.
+fn unknown(name: &str, pids: Cell) -> Vec<Cell> {
+    let mut cells = vec![dash(); COLUMNS.len()];
+    (cells[0], cells[COLUMNS.len() - 1]) = (plain(shown(name)), pids);
+    cells
+}
+
 /// The rows of a program's details.
-pub fn details(program: &Rates) -> Vec<Vec<Cell>> {
+pub fn details(program: &Figures) -> Vec<Vec<Cell>> {
     let nanos = |ns: Option<f64>| ns.map_or_else(dash, |ns| plain(wattlock_shell::text::nanos(ns)));
     let rows = program.work.iter().map(|work| {
         vec![

@@ -1,4 +1,5 @@
-//! The terminal that `top` draws on, which is as it was again whatever ends the program, but SIGKILL.
+//! The terminal that `top` draws on, which is as it was again whatever ends the program, but SIGKILL and a fault of the
+//! program's own (SIGSEGV, SIGBUS, SIGILL, SIGFPE): of those nothing can be told safely.
 //!
 //! - It is opened anew, so that reads and writes that do not wait are ours alone: a terminal that takes nothing more
 //!   (its window hangs) keeps no signal from ending the program.
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr, ttyname};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
+use signal_hook::consts::{SIGCONT, SIGTSTP, SIGWINCH};
 use wattlock_core::sync::lock;
 
 use super::keys::{Key, keys};
@@ -34,6 +35,32 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// No screen has more; a terminal may say anything, and each place takes memory.
 const WIDEST: u16 = 1000;
 const HIGHEST: u16 = 500;
+
+/// Every signal that ends a program by default and can be heeded (signal(7)): not SIGKILL; nor what tells a fault, since
+/// the instruction at fault would be tried again for ever.
+fn ending() -> impl Iterator<Item = i32> {
+    const ENDING: [i32; 18] = [
+        libc::SIGHUP,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGTRAP,
+        libc::SIGABRT,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+        libc::SIGPIPE,
+        libc::SIGALRM,
+        libc::SIGTERM,
+        libc::SIGSTKFLT,
+        libc::SIGXCPU,
+        libc::SIGXFSZ,
+        libc::SIGVTALRM,
+        libc::SIGPROF,
+        libc::SIGIO,
+        libc::SIGPWR,
+        libc::SIGSYS,
+    ];
+    ENDING.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
+}
 
 /// What the terminal was, while it is ours.
 static BEFORE: Mutex<Option<(File, Termios)>> = Mutex::new(None);
@@ -220,15 +247,8 @@ impl Signals {
     fn heard(wakes: &UnixStream) -> io::Result<Signals> {
         let flag = Arc::<AtomicBool>::default;
         let signals = Signals { end: flag(), stop: flag(), go_on: flag(), redraw: flag() };
-        for (signal, flag) in [
-            (SIGHUP, &signals.end),
-            (SIGINT, &signals.end),
-            (SIGQUIT, &signals.end),
-            (SIGTERM, &signals.end),
-            (SIGTSTP, &signals.stop),
-            (SIGCONT, &signals.go_on),
-            (SIGWINCH, &signals.redraw),
-        ] {
+        let others = [(SIGTSTP, &signals.stop), (SIGCONT, &signals.go_on), (SIGWINCH, &signals.redraw)];
+        for (signal, flag) in ending().map(|signal| (signal, &signals.end)).chain(others) {
             signal_hook::flag::register(signal, flag.clone())?;
             signal_hook::low_level::pipe::register(signal, wakes.try_clone()?)?;
         }

@@ -1,7 +1,7 @@
 //! Screens of several sizes, with names that would break them, and keys.
 
 use ratatui_core::backend::TestBackend;
-use wattlock_watch::{Power, Rates, Work};
+use wattlock_watch::{By, Figures, Power, Rates, Work};
 
 use super::app::{App, Asked, Page, Seen};
 use super::draw::Look;
@@ -28,9 +28,7 @@ fn program(name: &str, operations: f64) -> Rates {
         mean_ns: Some(25_000.0),
         ..Work::default()
     };
-    Rates {
-        program: name.into(),
-        pids: vec![operations as u32],
+    let figures = Figures {
         operations_per_s: operations,
         bytes_per_s: 1.8e19,
         lanes_share: Some(0.97),
@@ -39,14 +37,15 @@ fn program(name: &str, operations: f64) -> Rates {
         saved_cpu_s_per_s: Some(0.125),
         power: Some(Power { watts: 1.25, worth: "derived: of\u{1b}[0m".into() }),
         work: vec![work],
-        ..Rates::default()
-    }
+        ..Figures::default()
+    };
+    Rates { program: name.into(), pids: vec![operations as u32], in_flight: 0, figures: Some(figures) }
 }
 
 fn seen(names: &[&str]) -> Seen {
     let programs = names.iter().enumerate().map(|(at, name)| program(name, at as f64 + 1.0)).collect();
     let mount = mounts::Rates { mountpoint: "/m/\u{9b}2J".into(), ..mounts::Rates::default() };
-    Seen { rates: true, programs, mounts: vec![mount] }
+    Seen { rates: true, by: By::Program, programs, mounts: vec![mount] }
 }
 
 /// The screen's lines, after what an app shows was drawn.
@@ -191,6 +190,76 @@ fn the_chosen_row_stays_chosen_and_in_sight() {
     app.take(seen(&names[..2]));
     let lines = drawn(&mut app, (40, 10));
     assert!(lines[2].starts_with("program-01"), "{lines:?}");
+}
+
+#[test]
+fn before_the_second_look_and_where_nothing_is_known_there_are_no_figures() {
+    for rates in [false, true] {
+        let mut now = seen(&["nginx"]);
+        now.rates = rates;
+        now.programs[0].figures = None;
+        let mut app = App::new();
+        assert!(app.take(now.clone()));
+        press(&mut app, b"\x1b[F\x1b[A\r");
+        let lines = drawn(&mut app, (80, 24));
+        assert!(lines[1].starts_with("nginx") && lines[2].starts_with("processes 1"), "{lines:?}");
+        assert!(lines[3].starts_with(if rates { "Not known" } else { "Measuring" }), "{lines:?}");
+        assert!(lines[4..23].iter().all(|line| line.trim().is_empty()), "{lines:?}");
+        press(&mut app, b"q");
+        let row = drawn(&mut app, (200, 24)).into_iter().find(|line| line.starts_with("nginx")).unwrap();
+        let words: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(words, ["nginx", "-", "-", "-", "-", "-", "-", "-", "-", "1"]);
+    }
+    for (answers, wanted) in [(true, "Measuring"), (false, "It does not answer")] {
+        let mut now = seen(&[]);
+        now.mounts[0].answers = answers;
+        let mut app = App::new();
+        app.take(now);
+        press(&mut app, b"\r");
+        let lines = drawn(&mut app, (80, 24));
+        assert!(lines[2].starts_with(wanted) && lines[3].trim().is_empty(), "{lines:?}");
+    }
+}
+
+#[test]
+fn details_stay_with_their_program_while_its_processes_come_and_go() {
+    let mut app = app(&["alpha", "beta"]);
+    press(&mut app, b"/beta\r\r\x1b");
+    press(&mut app, b"\x1b\r");
+    assert!(drawn(&mut app, (80, 24))[1].starts_with("beta"));
+    let mut next = seen(&["alpha", "beta"]);
+    next.programs[1].pids = vec![9, 10];
+    next.programs[0].figures.as_mut().unwrap().operations_per_s = 1e6;
+    assert!(app.take(next.clone()));
+    let lines = drawn(&mut app, (80, 24));
+    assert!(lines[1].starts_with("beta") && lines[2].starts_with("processes 9 10"), "{lines:?}");
+    // No other program stands in for one that is gone, even with its process's number.
+    next.programs.remove(1);
+    next.programs[0].pids = vec![9];
+    assert!(app.take(next));
+    assert!(drawn(&mut app, (80, 24))[1].starts_with("It has ended."));
+    // Where each process is a row, the number tells them apart.
+    let of = |pids: &[u32]| {
+        let one = |pid: &u32| Rates { pids: vec![*pid], ..program("nginx", 1.0) };
+        Seen { rates: true, by: By::Process, programs: pids.iter().map(one).collect(), mounts: Vec::new() }
+    };
+    let mut app = App::new();
+    app.by = By::Process;
+    app.take(of(&[7, 8]));
+    press(&mut app, b"\x1b[B\r");
+    assert!(drawn(&mut app, (80, 24))[2].starts_with("processes 8"));
+    app.take(of(&[6, 8]));
+    assert!(drawn(&mut app, (80, 24))[2].starts_with("processes 8"));
+    app.take(of(&[6, 7]));
+    assert!(drawn(&mut app, (80, 24))[1].starts_with("It has ended."));
+}
+
+#[test]
+fn of_several_keys_the_greatest_is_done() {
+    let mut app = app(&["alpha", "beta"]);
+    assert_eq!(press(&mut app, b"\x0cx\x1b[B").into_iter().max(), Some(Asked::Redraw));
+    assert_eq!(press(&mut app, b"px\x1b[B").into_iter().max(), Some(Asked::Regroup));
+    assert_eq!(press(&mut app, b"\x1b[Bx").into_iter().max(), Some(Asked::Draw));
 }
 
 #[test]

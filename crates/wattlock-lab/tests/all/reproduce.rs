@@ -544,3 +544,42 @@ fn what_is_drawn_anew_runs_nothing_and_names_what_it_leaves_out() {
     let other = place.read("page.html");
     assert!(other.contains("are left out: EEP table5") && !other.contains("emulated k20m"), "{other}");
 }
+
+/// The grid is that of the CSV, and not of the call that draws it.
+#[test]
+fn what_is_drawn_anew_has_the_grid_that_its_lines_say() {
+    for asked in [&["--full"][..], &["--emulate", "dh8970"], &["--no-emulate"], &["--no-emulate", "--full"]] {
+        let place = Place::new("");
+        assert_eq!(place.run(&words(asked)).status.code(), Some(0), "{asked:?}");
+        let page = place.read("page.html");
+        std::fs::remove_file(place.at("page.html")).unwrap();
+        // Without the figure: that, too, is what the lines say.
+        let drawn = place.run(&["eep", "--redraw"]);
+        assert_eq!(drawn.status.code(), Some(0), "{asked:?}: {}", said(&drawn));
+        assert!(place.read("page.html") == page, "{asked:?}");
+    }
+}
+
+#[test]
+fn what_is_drawn_anew_needs_a_place_and_a_grid_and_has_no_other() {
+    let place = Place::new("");
+    assert_eq!(place.run(&words(&[])).status.code(), Some(0));
+    let lab = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock-lab"));
+        command.args(["reproduce", "eep", "--redraw"]).args(words).current_dir(place.0.path());
+        command.output().unwrap()
+    };
+    let nowhere = lab(&["--csv", "kept.csv"]);
+    assert_eq!(nowhere.status.code(), Some(2), "{}", said(&nowhere));
+    assert!(said(&nowhere).contains("--report or --pictures"), "{}", said(&nowhere));
+    for other in [&["--full"][..], &["--no-emulate"], &["--emulate", "dh8970"], &["--limit", "5"]] {
+        let refused = lab(&[&["--csv", "kept.csv", "--report", "other.html"], other].concat());
+        assert_eq!(refused.status.code(), Some(2), "{other:?}: {}", said(&refused));
+    }
+    let text =
+        place.read("kept.csv").replace("eep table5 default, emulated", "eep table5 somewhat, emulated");
+    std::fs::write(place.at("strange.csv"), text).unwrap();
+    let strange = lab(&["--csv", "strange.csv", "--report", "other.html"]);
+    assert_eq!(strange.status.code(), Some(2), "{}", said(&strange));
+    assert!(said(&strange).contains("no grid is") && !place.at("other.html").exists(), "{}", said(&strange));
+}

@@ -313,7 +313,11 @@ impl Dispatcher {
             self.row.add(id, shape.kind, Counter::TimedNs, each * latency_ns);
         }
         self.row.add(id, shape.kind, Counter::HeldNs, each * self.held_before_ns);
-        if batch > 1 || self.stations[id.index()].engine.width(shape.kind) > 1 {
+        let width = u64::from(self.stations[id.index()].engine.width(shape.kind));
+        if width > 1 && each > width {
+            // Of several passes the mean: with it a reader knows what work of these passes took.
+            self.row.add(id, shape.kind, Counter::BatchSum, each * each / each.div_ceil(width));
+        } else if batch > 1 || width > 1 {
             self.row.add(id, shape.kind, Counter::BatchSum, each * u64::from(batch));
         }
         self.count_energy(id, shape, (done, batch), None);

@@ -47,7 +47,7 @@ use crate::sys::counters::Counters;
 use crate::sys::fork;
 
 pub use read::{Cell, EngineCounts, Snapshot, parse};
-pub use scan::{Scan, User, read_all, read_own, scan};
+pub use scan::{Scan, User, read_all, read_own, read_running, scan};
 pub use totals::{OTHER, Sum, Totals, shortened, sums_of};
 
 /// What is counted for each engine and kind.

@@ -69,6 +69,11 @@ impl Cell {
 }
 
 impl Snapshot {
+    /// Whether anything was asked of the runtime yet. A host that has used nothing has nothing to tell.
+    pub fn is_used(&self) -> bool {
+        !self.cells.is_empty() || self.engines.iter().any(|engine| engine.tests > 0)
+    }
+
     /// Adds another process's counts of the same program. Its header and its joules, which are the machine's, stay out.
     pub fn add(&mut self, other: &Snapshot) {
         for theirs in &other.cells {

@@ -213,10 +213,15 @@ pub fn scan() -> Scan {
 /// calling user's ended processes left moves into its totals; other users' folders are left as they are, because the owner
 /// of a folder decides what its names lead to. Unreadable ones are passed over.
 pub fn read_all() -> Vec<Snapshot> {
+    let mut found = read_running();
+    found.retain(Snapshot::is_used);
+    found
+}
+
+/// The same, with processes that have used nothing yet: a later look then knows that they began at nothing.
+pub fn read_running() -> Vec<Snapshot> {
     let mut found: Vec<Snapshot> = Vec::new();
     read_folders(|_, seen| found.extend(living(seen)));
-    // A host that has used nothing yet has nothing to tell.
-    found.retain(|one| !one.cells.is_empty() || one.engines.iter().any(|engine| engine.tests > 0));
     found.sort_by_key(|snapshot| snapshot.header.pid);
     found
 }

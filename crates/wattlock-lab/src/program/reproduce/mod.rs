@@ -8,6 +8,7 @@ mod bench;
 mod csv;
 mod grid;
 mod page;
+mod redraw;
 mod remains;
 mod shape;
 
@@ -49,8 +50,9 @@ pub struct Command {
     /// Go on in the CSV of a run that ended early. What is in it is not run again
     #[arg(long)]
     resume: bool,
-    /// Run nothing: draw the page and the pictures anew from --csv, of whatever commit and machine it is
-    #[arg(long, requires = "csv", conflicts_with_all = ["resume", "list", "json", "meter_command"])]
+    /// Run nothing: draw the page and the pictures anew from --csv, of whatever commit, machine and grid it is
+    #[arg(long, requires = "csv",
+          conflicts_with_all = ["resume", "list", "json", "meter_command", "full", "no_emulate", "limit"])]
     redraw: bool,
     /// Where each point goes as soon as it is measured [default: reproduce-PAPER.csv]
     #[arg(long, value_name = "FILE")]
@@ -118,6 +120,9 @@ fn withhold(figure: &mut Figure, emulated: Option<&str>, gpu: bool) {
 
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
+    if command.redraw {
+        return redraw::run(command, choice);
+    }
     if command.no_emulate && choice.emulate.is_some() {
         return Err(
             wattlock_door::Error::Usage("--emulate and --no-emulate exclude each other".into()).into()
@@ -127,15 +132,8 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         // Before anything starts, as the bench says it of a point.
         setup::engines(choice).map_err(|error| wattlock_door::Error::Usage(format!("--emulate: {error}")))?;
     }
-    let kept = match (&command.csv, command.redraw) {
-        (Some(path), true) => Some(csv::kept(path)?),
-        _ => None,
-    };
-    // What is drawn anew has the grid of its own machine.
-    let gpu = kept.is_none() && setup::gpu().is_ok();
-    let threads = kept.as_ref().and_then(|(identity, _)| identity.threads());
-    let threads =
-        threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
+    let gpu = setup::gpu().is_ok();
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let device = |paper| emulated(paper, command, choice, gpu);
     let mut figures = Vec::new();
     for paper in &command.paper.0 {
@@ -146,13 +144,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         };
         figures.extend(grid(*paper, Extent { full: command.full, threads, machine })?);
     }
-    if let Some(name) = &command.figure {
-        let known = figures.iter().flat_map(|figure| figure.names).copied().collect::<Vec<_>>().join(", ");
-        figures.retain(|figure| figure.names.contains(&name.as_str()));
-        if figures.is_empty() {
-            return Err(Error::option("FIGURE", format!("among {known}")).into());
-        }
-    }
+    retain(&mut figures, command.figure.as_deref())?;
     for figure in &mut figures {
         let emulated = device(figure.paper);
         withhold(figure, emulated.as_deref(), gpu);
@@ -160,23 +152,18 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     if command.list {
         return list(&figures);
     }
-    match kept {
-        Some((identity, lines)) => redraw(command, &figures, &identity, lines),
-        None => measure(command, &figures, &device),
-    }
+    measure(command, &figures, &device)
 }
 
-/// Draws a kept run. Points that the grid has no more are left out, and the page says which figures had some.
-fn redraw(command: &Command, figures: &[Figure], identity: &Identity, lines: Vec<Line>) -> Result<()> {
-    let known = keys(figures);
-    let (lines, gone): (Vec<Line>, Vec<Line>) =
-        lines.into_iter().partition(|line| known.contains(&line.key().map(str::to_owned)));
-    let gone: BTreeSet<String> =
-        gone.iter().map(|line| format!("{} {}", line.paper.to_uppercase(), line.figure)).collect();
-    let gone = gone.into_iter().collect::<Vec<_>>().join(", ");
-    let remark = format!("Points that this program's grid has no more are left out: {gone}.");
-    let outcome = Outcome { figures, lines: &lines, commit: &identity.commit, machine: &identity.machine };
-    Places::begin(command)?.write(&outcome, (!gone.is_empty()).then_some(remark.as_str()))
+/// Keeps the figure that was asked for, if one was.
+fn retain(figures: &mut Vec<Figure>, asked: Option<&str>) -> Result<()> {
+    let Some(name) = asked else { return Ok(()) };
+    let known = figures.iter().flat_map(|figure| figure.names).copied().collect::<Vec<_>>().join(", ");
+    figures.retain(|figure| figure.names.contains(&name));
+    if figures.is_empty() {
+        return Err(Error::option("FIGURE", format!("among {known}")).into());
+    }
+    Ok(())
 }
 
 /// All points of a grid.
