@@ -154,8 +154,8 @@ fn run(arguments: &Run) -> Result<()> {
     }
     let targets = Admin::new(&config)?.targets(&config)?;
     let batch_max = batch_max(&targets);
-    let program = std::env::args().take(2).collect::<Vec<_>>().join(" ");
-    let runtime = runtime().program(&program).build()?;
+    // Not as it was started: other users may read the counters.
+    let runtime = runtime().program("wattlock-bridge").build()?;
     let mut work = Work::new(&config, &targets, &runtime, &stop)?;
     let status = Status::new(&config);
     if let Some(door) = Door::open(&config)? {

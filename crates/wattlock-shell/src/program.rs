@@ -194,6 +194,19 @@ fn answer<P: Program>(error: &clap::Error) -> ExitCode {
 /// The command that was asked for: `seal`, or `fs key add`.
 static ASKED: OnceLock<String> = OnceLock::new();
 
+/// What counters, which other users may read, call this program: `wattlock` and the command that was asked for, as it is
+/// parsed. No path that it was started by (mount(8) starts `mount.wattlock`), and no argument, which may be a volume's.
+pub(crate) fn name_of_counters() -> String {
+    named(ASKED.get().map_or("", String::as_str))
+}
+
+fn named(asked: &str) -> String {
+    match asked.split_ascii_whitespace().next() {
+        Some(command) => format!("{WATTLOCK} {command}"),
+        None => WATTLOCK.to_owned(),
+    }
+}
+
 /// Where the help is for what was asked.
 fn try_help() -> String {
     let asked = ASKED.get().map_or("", String::as_str);
@@ -400,6 +413,17 @@ mod tests {
 
     fn words(line: &str) -> Vec<OsString> {
         line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn counters_are_called_by_the_command_and_by_no_argument_or_path() {
+        assert_eq!([named("mount"), named("fs key add"), named("")], ["wattlock mount", "wattlock fs", "wattlock"]);
+        // `mount.wattlock VOLUME MOUNTPOINT` of mount(8) is parsed to the same command.
+        let asked = |words: &[&str]| {
+            let command = clap::Command::new("mount").arg(clap::Arg::new("volume").num_args(0..));
+            heeded::path(&clap::Command::new("wattlock").subcommand(command).get_matches_from(words))
+        };
+        assert_eq!(named(&asked(&["/sbin/mount.wattlock", "mount", "/home/a/secret", "/mnt"])), "wattlock mount");
     }
 
     #[test]

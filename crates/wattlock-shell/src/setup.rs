@@ -166,7 +166,7 @@ fn builder(choice: &Choice, engines: &[Arc<dyn Engine>]) -> Result<Builder> {
         .engines(engines.to_vec())
         .policy(&choice.policy, settings(choice)?)
         .objective(choice.objective.into())
-        .program(&std::env::args().take(2).collect::<Vec<_>>().join(" ")))
+        .program(&crate::program::name_of_counters()))
 }
 
 /// A runtime as asked for, for hashes. No GPU does those, so none is looked for: the driver's absence alone takes a
