@@ -82,7 +82,7 @@ pub enum Peer<'a> {
 
 /// The parts of what `proxy_pass` and its like are given: what stands before the address, the address, what follows.
 pub fn around(target: &str) -> [&str; 3] {
-    let (scheme, rest) = match target.find("://") {
+    let (scheme, rest) = match target.find("://").filter(|_| path_of(target).is_none()) {
         Some(at) => target.split_at(at + 3),
         None => ("", target),
     };
@@ -226,6 +226,7 @@ mod tests {
         assert_eq!(around("http://a:1/b/c"), ["http://", "a:1", "/b/c"]);
         assert_eq!(around("http://unix:/run/a.sock:/b"), ["http://", "unix:/run/a.sock", ":/b"]);
         assert_eq!(around("unix:/run/php.sock"), ["", "unix:/run/php.sock", ""]);
+        assert_eq!(around("unix://run/php.sock"), ["", "unix://run/php.sock", ""]);
         assert_eq!(around("127.0.0.1:9000"), ["", "127.0.0.1:9000", ""]);
         let group = |name: &str| name == "app";
         assert_eq!(peer("app", 80, group), Peer::Group("app"));

@@ -398,7 +398,9 @@ fn a_servers_own_socket_is_reached_through_the_copy() {
         (Arc::new(AtomicUsize::new(0)), std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let counted = Arc::clone(&asked);
     std::thread::spawn(move || {
-        listener.incoming().for_each(|_| drop(counted.fetch_add(1, Ordering::SeqCst)))
+        for _ in listener.incoming() {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
     });
     let config = format!(
         "events {{ }}\nhttp {{\n  ssl_certificate own.pem; ssl_certificate_key own.key;\n  \
