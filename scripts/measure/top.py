@@ -8,6 +8,7 @@ PROGRAM is `wattlock`. Of the programs, each seals a little every 0.1 seconds, s
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -18,10 +19,19 @@ import time
 
 
 def cpu_seconds(pid):
-    """Seconds of processor time of a process, user and system."""
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Seconds of processor time of a process's threads, by the scheduler's nanoseconds: a clock tick is as long as a look
+    takes."""
+    used = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+            used += int(file.read().split()[0])
+    return used / 1e9
+
+
+def counted(folder):
+    """The processes that have a file of counters, PID-N."""
+    names = (re.fullmatch(r"(\d+)-\d+", name) for name in os.listdir(folder))
+    return {int(name[1]) for name in names if name}
 
 
 def feed(programs, stop):
@@ -49,8 +59,13 @@ def main():
         environment = dict(os.environ, WATTLOCK_TELEMETRY_DIR=f"{folder}/telemetry", TERM="xterm-256color")
         key = subprocess.run([program, "keygen", "-o", f"{folder}/key.txt"], capture_output=True, check=True, text=True)
         recipient = next(word for word in (key.stdout + key.stderr).split() if word.startswith("age1"))
-        seal = [program, "seal", "-q", "-f", "-r", recipient, "-o", "/dev/null"]
-        programs = [subprocess.Popen(seal, stdin=subprocess.PIPE, bufsize=0, env=environment) for _ in range(count)]
+        seal = ["seal", "-q", "-f", "-r", recipient, "-o", "/dev/null"]
+        programs = []
+        for number in range(count):
+            # A name of its own for each: programs of one name are one row.
+            own = f"{folder}/program-{number:03}"
+            os.symlink(program, own)
+            programs.append(subprocess.Popen([own, *seal], stdin=subprocess.PIPE, bufsize=0, env=environment))
         stop = threading.Event()
         feeder = threading.Thread(target=feed, args=(programs, stop))
         feeder.start()
@@ -67,7 +82,7 @@ def main():
             before, begun = cpu_seconds(top.pid), time.monotonic()
             time.sleep(seconds)
             used, elapsed = cpu_seconds(top.pid) - before, time.monotonic() - begun
-            seen = len(os.listdir(f"{folder}/telemetry"))
+            seen = len(counted(f"{folder}/telemetry") & {one.pid for one in programs})
             top.terminate()
             top.wait()
             reader.join()

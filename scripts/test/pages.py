@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Opens Wattlock's pages in headless Chromium, on a wide screen and on a telephone, light and dark, and fails for
 
-- a body that is wider than the screen, a console error, or a request for anything but the page itself;
+- a body that is wider than the screen, a console error, or a request for anything but the page itself (the exporter's
+  also asks its own server for its style, its script and the counters);
 - text in a picture below 9 pixels as it is shown;
 - text without contrast to what is behind it (below 4.5 to 1; 3 to 1 from 24 pixels on: WCAG 2.1, 1.4.3).
 
@@ -12,6 +13,7 @@ Pictures go to FOLDER, NAME-1280-light.png. Status 0: nothing was found; 3: no C
 made if nginx and the module are there; else a line says that it is left out.
 """
 import base64
+import contextlib
 import json
 import os
 import pathlib
@@ -30,6 +32,10 @@ LOOKS = ("light", "dark")
 # Chromium encodes no higher picture.
 HIGHEST = 12_000
 PATIENCE = 60
+# What the exporter's page asks its own server for; every other page asks for nothing.
+EXPORTERS = ("page.css", "page.js", "api/v1/snapshot")
+# What it says before it has asked.
+EMPTY = "Reading the counters."
 
 # What is wrong with the page as it is shown, as lines. Text is what has a text node of its own and takes room.
 LOOK = r"""
@@ -69,7 +75,8 @@ LOOK = r"""
     if (contrast < (size >= 24 ? 3 : 4.5)) say(`contrast of ${contrast.toFixed(1)} to 1: ${words}`);
   }
   if (texts < 3) say('the page is blank');
-  if (document.scripts.length) say('the page has a script');
+  const foreign = (script) => location.protocol === 'file:' || script.text || !script.src.startsWith(location.origin + '/');
+  if ([...document.scripts].some(foreign)) say('the page has a script');
   return JSON.stringify({found, height: Math.ceil(root.scrollHeight)});
 })()
 """
@@ -137,6 +144,9 @@ class Chromium:
                 fail(f"no {method} in {PATIENCE} s")
             self.events.append(self.message())
 
+    def evaluate(self, expression):
+        return self.call("Runtime.evaluate", expression=expression)["result"]["value"]
+
     def look(self, address, width, look, picture):
         """What is wrong with a page on such a screen."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1,
@@ -147,13 +157,19 @@ class Chromium:
         if "errorText" in answer:
             fail(f"{address}: {answer['errorText']}")
         self.wait("Page.loadEventFired")
-        seen = json.loads(self.call("Runtime.evaluate", expression=LOOK.replace("WIDTH", str(width)))["result"]["value"])
+        until = time.monotonic() + PATIENCE
+        while EMPTY in self.evaluate("document.body.innerText"):
+            if time.monotonic() > until:
+                fail(f"{address}: still \"{EMPTY}\" after {PATIENCE} s")
+            time.sleep(0.1)
+        seen = json.loads(self.evaluate(LOOK.replace("WIDTH", str(width))))
+        own = [address] + [address + path for path in EXPORTERS if address.startswith("http://")]
         found = seen["found"]
         for event in self.events:
             method, params = event.get("method"), event.get("params", {})
             if method == "Network.requestWillBeSent":
                 url = params["request"]["url"]
-                if url.split("#")[0] != address and not url.startswith("data:"):
+                if url.split("#")[0] not in own and not url.startswith("data:"):
                     found.append(f"a request for {url}")
             elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
                 found.append(f"the console says: {params['entry']['text']}")
@@ -238,6 +254,33 @@ def status_page(wattlock, site, pages):
         server.wait(timeout=PATIENCE)
 
 
+@contextlib.contextmanager
+def exporter(wattlock, folder):
+    """The exporter's page by its address, while a program has something to tell."""
+    environment = dict(os.environ, WATTLOCK_TELEMETRY_DIR=str(folder / "telemetry"))
+    words = [str(wattlock), "keygen", "-o", str(folder / "exporter-key.txt"), "--force"]
+    key = subprocess.run(words, capture_output=True, text=True, env=environment)
+    recipient = next((word for word in (key.stdout + key.stderr).split() if word.startswith("age1")), None)
+    if recipient is None:
+        fail(f"{' '.join(words)}: {key.stderr.strip()}")
+    words = [str(wattlock), "seal", "-q", "-f", "-r", recipient, "-o", "/dev/null"]
+    sealing = subprocess.Popen(words, stdin=subprocess.PIPE, env=environment)
+    words = [str(wattlock), "exporter", "--listen", "127.0.0.1:0"]
+    serving = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        sealing.stdin.write(bytes(4 << 20))
+        sealing.stdin.flush()
+        address = serving.stdout.readline().strip()
+        if not address.startswith("http://127.0.0.1:"):
+            fail(f"{' '.join(words)}: it says no address: {address!r}")
+        yield address.rstrip("/") + "/"
+    finally:
+        serving.terminate()
+        serving.wait(timeout=PATIENCE)
+        sealing.stdin.close()
+        sealing.wait(timeout=PATIENCE)
+
+
 def free_port():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
@@ -267,18 +310,19 @@ def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     folder, pages = folder.resolve(), sys.argv[2:]
-    if not pages:
-        files, server = made(folder)
-        if server:
-            files.append(status_page(*server, folder / "pages"))
-        pages = [str(path) for path in files]
     bad = 0
-    with tempfile.TemporaryDirectory(prefix="wattlock-pages-") as profile:
+    with contextlib.ExitStack() as ends:
+        if not pages:
+            files, server = made(folder)
+            if server:
+                files.append(status_page(*server, folder / "pages"))
+            pages = [*map(str, files), ends.enter_context(exporter(program()[0], folder))]
+        profile = ends.enter_context(tempfile.TemporaryDirectory(prefix="wattlock-pages-"))
         opened = Chromium(chromium, profile)
         for page in pages:
             is_address = page.startswith(("http://127.0.0.1", "https://127.0.0.1"))
             address = page if is_address else pathlib.Path(page).resolve().as_uri()
-            name = "page" if is_address else pathlib.Path(page).stem
+            name = "exporter" if is_address else pathlib.Path(page).stem
             for width in WIDTHS:
                 for look in LOOKS:
                     found = opened.look(address, width, look, folder / f"{name}-{width}-{look}.png")

@@ -381,3 +381,19 @@ fn once_prints_what_a_scrape_would() {
     assert!(value(&text, "wattlock_requests_total", "sum\"") > 0.0, "{text}");
     assert_eq!(value(&text, "wattlock_exporter_build_info", ""), 1.0);
 }
+
+#[test]
+fn the_page_opens_in_a_browser_and_asks_its_own_server_only() {
+    let place = Place::new();
+    let exporter = Exporter::of(&place, &[]);
+    let (pictures, address) = (tempfile::tempdir().unwrap(), format!("http://{}/", exporter.address));
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/test/pages.py");
+    let looked = Command::new("python3").arg(script).arg(pictures.path()).arg(address).output().unwrap();
+    if looked.status.code() == Some(3) {
+        println!("skipped: no Chromium installed");
+        return;
+    }
+    assert!(looked.status.success(), "{looked:?}");
+    let picture = fs::metadata(pictures.path().join("exporter-390-dark.png")).unwrap();
+    assert!(picture.len() > 5_000, "the page is not blank");
+}

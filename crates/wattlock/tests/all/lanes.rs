@@ -161,6 +161,35 @@ fn requests_in_hand_share_passes_as_the_policy_says() {
     assert_eq!(counted(&runtime), [("instruction".into(), 1, None), ("lanes".into(), 19, Some(mean))]);
 }
 
+/// Everything in one call.
+struct All;
+
+impl Policy for All {
+    fn name(&self) -> &'static str {
+        "all"
+    }
+
+    fn choose(&mut self, ask: &Ask, _: &Weather, _: Nanos) -> Choice {
+        Choice { count: ask.count, ..Choice::now(LANES) }
+    }
+}
+
+/// What several passes of a call took is known from the time of one and the mean of their sizes.
+#[test]
+fn a_call_of_several_passes_counts_their_mean_size() {
+    for (count, passes) in [(1, 1), (7, 1), (8, 1), (9, 2), (16, 2), (17, 3), (30, 4)] {
+        let runtime = with_lanes().own_policy("all", |_| Box::new(All)).build().unwrap();
+        let mut dispatcher = runtime.dispatcher();
+        let mut requests: Vec<_> = (0..count).map(|mark| question(Kind::X25519Derive, mark)).collect();
+        let mut items: Vec<Item<'_>> = requests.iter_mut().map(|one| Item::new(one.view())).collect();
+        dispatcher.run_all(&mut items);
+        assert!(items.iter().all(|item| item.result.is_ok()));
+        let cells = runtime.snapshot().cells;
+        let lanes = cells.iter().find(|cell| cell.engine == "lanes").unwrap();
+        assert_eq!((lanes.requests, lanes.batch_sum), (count, count * count / passes), "{count}");
+    }
+}
+
 #[test]
 fn borrowed_requests_are_done_where_they_lie_and_kinds_are_asked_about_by_themselves() {
     let (runtime, asked) = eight(with_lanes());

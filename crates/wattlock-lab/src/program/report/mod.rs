@@ -2,6 +2,7 @@
 //! calibration wrote. It measures nothing; every figure on it is in one of those files.
 
 mod gain;
+mod machine;
 mod pairs;
 mod tiles;
 
@@ -21,6 +22,7 @@ use wattlock_shell::calibration::{self, operations, overview, section, sized, su
 use wattlock_shell::text;
 
 use self::gain::{Gain, words as gain};
+use self::machine::{heading, machine};
 use self::pairs::Pair;
 
 /// Draw one page with pictures from the JSON of other commands: benches, comparisons, joules, a calibration
@@ -170,7 +172,7 @@ fn page(records: &[Record], profile: Option<&Profile>, notes: &[String], links: 
     let (files_rows, served_rows) = (rows_of(records, "files"), rows_of(records, "serve"));
     let (failed, tried): (Vec<&String>, Vec<&String>) =
         notes.iter().partition(|note| note.starts_with("FAILED"));
-    let mut body = format!("<h1>What Wattlock does on this machine</h1>{}", machine(records));
+    let mut body = format!("<h1>{}</h1>{}", heading(records, profile), machine(records, profile));
     for note in failed {
         body += &format!("<p class=\"verdict alarm\">{}</p>", html(note));
     }
@@ -185,7 +187,7 @@ fn page(records: &[Record], profile: Option<&Profile>, notes: &[String], links: 
     body += &list("checked", "What else was tried", tried.into_iter().map(|note| html(note)));
     body += &sources(records);
     body += &list("more", "Read on", links.iter().cloned());
-    document("Wattlock on this machine", None, &body)
+    document("What Wattlock does", None, &body)
 }
 
 /// A section of lines of HTML, if there are any.
@@ -196,34 +198,6 @@ fn list(id: &str, title: &str, lines: impl Iterator<Item = String>) -> String {
 
 fn text_of<'a>(json: &'a Json, key: &str) -> &'a str {
     json[key].as_str().unwrap_or_default()
-}
-
-fn machine(records: &[Record]) -> String {
-    let Some(json) = records.iter().find_map(|record| match record {
-        Record::Rows(json) => Some(json),
-        Record::Joules(_) => None,
-    }) else {
-        return String::new();
-    };
-    let cpu = &json["cpu"];
-    let name = match text_of(cpu, "name") {
-        "" => String::new(),
-        name => format!(" ({})", html(name)),
-    };
-    let kernels = match text_of(cpu, "class") {
-        "avx512-intel" | "avx512-amd" => "kernels for AVX-512",
-        "avx2" => "kernels for AVX2",
-        _ => "no kernels of its own",
-    };
-    format!(
-        "<p>{}{name}, {} cores, Linux {}: {kernels}. Measured on {} with Wattlock at commit <code>{}</code>. Both sides \
-         of each comparison ran in turn on this machine, which may have had other work.</p>",
-        html(text_of(cpu, "model")),
-        html(&cpu["cores"].to_string()),
-        html(text_of(json, "kernel")),
-        html(text_of(json, "date")),
-        html(text_of(json, "commit"))
-    )
 }
 
 /// A row as a pair of bars: what its work is called, who did it, and how much of it that is, in a unit and in words.
@@ -440,12 +414,15 @@ fn chosen(profile: &Profile) -> String {
     // What files and TLS use most comes first.
     crossing.sort_by_key(|(kind, _)| *kind != Kind::Aes256GcmSeal);
     let what = match crossing.is_empty() {
-        true => "Here the same engine is fastest at every size, so there is nothing to draw.",
+        // What a kind's choice is at both ends ([`calibration::crosses`]); between kinds it differs.
+        true => {
+            "Of no kind does the choice change with the size by a tenth of the time, so there is no curve to draw."
+        }
         false => "The curves cross where the choice changes.",
     };
     let mut out = format!(
-        "<h2 id=\"chosen\">What was chosen, and why</h2><p>Each engine was timed on this machine; a request goes to the \
-         one that is fastest for its kind and size. {what}</p>"
+        "<h2 id=\"chosen\">What was chosen, and why</h2><p>Each engine was timed; a request goes to the one that is fastest for \
+         its kind and size. {what}</p>"
     );
     for (kind, series) in crossing.into_iter().take(1) {
         out += &section(profile, *kind, series);
@@ -545,6 +522,22 @@ mod tests {
             "tiles come first"
         );
         assert!(at("a &lt;note&gt;") > at("id=\"chosen\""), "what else was tried comes after the figures");
+    }
+
+    #[test]
+    fn without_a_curve_it_is_not_said_that_one_engine_does_everything() {
+        let mut profile = Profile::built_in();
+        // Of each kind one engine, and not of all the same.
+        let mut engines = std::collections::BTreeMap::new();
+        profile.points.retain(|point| {
+            engines.entry(point.kind.clone()).or_insert_with(|| point.engine.clone()) == &point.engine
+        });
+        let told = chosen(&profile);
+        assert!(
+            told.contains("Of no kind does the choice change") && !told.contains("same engine"),
+            "{told}"
+        );
+        assert!(!chosen(&Profile::built_in()).contains("Of no kind"), "some of the built-in ones cross");
     }
 
     /// Records are other programs' files: whatever is in them is text.
