@@ -127,6 +127,41 @@ fn totals(folder: &Path) {
     assert_eq!(summed("child"), (2 * children as u64, children as u64));
 }
 
+/// Another user made the folder of a user's name first: the user has one of a second name, and readers know whose it is.
+fn second_name() {
+    // SAFETY: a call without arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!("skipped: only root becomes another user");
+    }
+    let uid = 1_900_000_000 + std::process::id();
+    let first = format!("/dev/shm/wattlock-{uid}");
+    let prefix = format!("{first}.");
+    std::fs::create_dir(&first).unwrap();
+    let good = (0..2).all(|_| {
+        in_child(|| {
+            // SAFETY: the child has one thread, and these calls change nothing but whose it is.
+            unsafe {
+                std::env::remove_var("WATTLOCK_TELEMETRY_DIR");
+                assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+                assert_eq!(libc::setresgid(uid, uid, uid), 0);
+                assert_eq!(libc::setresuid(uid, uid, uid), 0);
+            }
+            let runtime = Runtime::builder().program("second").build().unwrap();
+            let mut dispatcher = runtime.dispatcher();
+            let path = || runtime.telemetry_path().unwrap();
+            digest_inline(&mut dispatcher) && path().to_str().unwrap().starts_with(&prefix)
+        })
+    });
+    let seen = (counted("second"), summed("second"));
+    let names = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().path());
+    let made: Vec<_> =
+        names.filter(|path| path.to_str().is_some_and(|path| path.starts_with(&prefix))).collect();
+    made.iter().for_each(|path| std::fs::remove_dir_all(path).unwrap());
+    std::fs::remove_dir(&first).unwrap();
+    assert!(good && made.len() == 1, "{made:?}");
+    assert_eq!(seen, (2, (2, 2)));
+}
+
 #[test]
 fn telemetry_files_and_forks() {
     // In memory, as it is by default: there reading what has no room takes some.
@@ -214,6 +249,7 @@ fn telemetry_files_and_forks() {
     }));
 
     totals(folder.path());
+    second_name();
 
     // Where no file can be made, everything works and no error is reported.
     // SAFETY: as above.
