@@ -368,7 +368,7 @@ fusermount3 -uz MOUNTPOINT; nginx -s stop; rm -f /etc/nginx/conf.d/status.conf /
 wattlock nginx disable; wattlock openssl disable --yes
 """
 # Lines that go on until they are interrupted.
-ENDLESS = re.compile(r"--watch|wattlock exporter(?! --once)|wattlock serve (?!.*--compare)|^tail -f|stream open .*--listen")
+ENDLESS = re.compile(r"--watch|wattlock exporter(?! --once)|wattlock top(?!.*--once)|wattlock serve (?!.*--compare)|^tail -f|stream open .*--listen")
 
 
 def prepare(desk, line):

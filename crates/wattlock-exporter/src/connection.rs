@@ -21,7 +21,7 @@ const TO_DRAIN: Duration = Duration::from_secs(1);
 /// What is being sent.
 struct Sending {
     head: Vec<u8>,
-    body: Arc<[u8]>,
+    body: Arc<Vec<u8>>,
     sent: usize,
     again: bool,
 }

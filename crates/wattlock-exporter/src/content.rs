@@ -1,6 +1,6 @@
 //! What is answered to which path. Files are read when somebody asks, and not again for a moment.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use wattlock::telemetry;
@@ -21,14 +21,14 @@ const SCRIPT: &str = include_str!("page/page.js");
 pub(crate) struct Answer {
     status: u16,
     kind: &'static str,
-    pub(crate) body: Arc<[u8]>,
+    pub(crate) body: Arc<Vec<u8>>,
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
 impl Answer {
     fn of(kind: &'static str, body: &str) -> Answer {
-        Answer { status: 200, kind, body: body.as_bytes().into() }
+        Answer { status: 200, kind, body: Arc::new(body.as_bytes().to_vec()) }
     }
 
     /// A refusal with a line for people.
@@ -76,12 +76,38 @@ impl Answer {
     }
 }
 
+/// A body that changes, shared by all that read it. At most two are alive: the one that is given out now, and one that slow
+/// readers still have.
+#[derive(Debug, Default)]
+struct Body {
+    now: Arc<Vec<u8>>,
+    before: Weak<Vec<u8>>,
+}
+
+impl Body {
+    /// Whether readers still have both: then they get what there is until the first has it all or is closed.
+    fn is_full(&self) -> bool {
+        Arc::strong_count(&self.now) > 1 && self.before.strong_count() > 0
+    }
+
+    fn replace(&mut self, make: impl FnOnce() -> String) {
+        let old = std::mem::take(&mut self.now);
+        if Arc::strong_count(&old) > 1 {
+            self.before = Arc::downgrade(&old);
+        }
+        // Before there is another.
+        drop(old);
+        self.now = Arc::new(make().into_bytes());
+    }
+}
+
 /// What there is to answer.
 #[derive(Debug)]
 pub struct Content {
     ledger: Ledger,
-    metrics: Arc<[u8]>,
-    report: Arc<[u8]>,
+    lately: report::Lately,
+    metrics: Body,
+    report: Body,
     /// Before this time nothing is read again.
     fresh_until: Option<Instant>,
 }
@@ -93,25 +119,34 @@ impl Content {
         reason = "a value without content is no sensible default of anything"
     )]
     pub fn new() -> Content {
-        let nothing: Arc<[u8]> = Arc::default();
-        Content { ledger: Ledger::default(), metrics: nothing.clone(), report: nothing, fresh_until: None }
+        Content {
+            ledger: Ledger::default(),
+            lately: report::Lately::default(),
+            metrics: Body::default(),
+            report: Body::default(),
+            fresh_until: None,
+        }
     }
 
     /// All counters now, in Prometheus' text format.
     pub fn metrics(&mut self) -> String {
         self.read(Instant::now());
-        String::from_utf8_lossy(&self.metrics).into_owned()
+        String::from_utf8_lossy(&self.metrics.now).into_owned()
     }
 
     fn read(&mut self, now: Instant) {
-        if self.fresh_until.is_some_and(|until| now < until) {
+        if self.fresh_until.is_some_and(|until| now < until)
+            || self.metrics.is_full()
+            || self.report.is_full()
+        {
             return;
         }
         let begun = Instant::now();
-        self.ledger.update(&telemetry::scan());
+        self.ledger.update(|each| telemetry::scan(each));
         let took = begun.elapsed();
-        self.metrics = metrics::text(&self.ledger, took).into_bytes().into();
-        self.report = report::json(&self.ledger).into_bytes().into();
+        let (ledger, lately) = (&self.ledger, self.lately.update(&self.ledger, begun));
+        self.metrics.replace(|| metrics::text(ledger, took));
+        self.report.replace(|| report::json(ledger, lately));
         let took = begun.elapsed();
         self.fresh_until = Some(begun + took + FRESH.max(took * SHARE));
     }
@@ -124,12 +159,12 @@ impl Content {
                 Answer {
                     status: 200,
                     kind: "text/plain; version=0.0.4; charset=utf-8",
-                    body: self.metrics.clone(),
+                    body: self.metrics.now.clone(),
                 }
             }
             "/api/v1/snapshot" => {
                 self.read(now);
-                Answer { status: 200, kind: "application/json", body: self.report.clone() }
+                Answer { status: 200, kind: "application/json", body: self.report.now.clone() }
             }
             "/" => Answer::of("text/html; charset=utf-8", PAGE),
             "/page.css" => Answer::of("text/css; charset=utf-8", telemetry::page::STYLE),
@@ -137,5 +172,30 @@ impl Content {
             "/healthz" => Answer::of(TEXT, "ok\n"),
             _ => Answer::refusal(404),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_readers_share_at_most_two_bodies() {
+        let mut body = Body::default();
+        body.replace(|| "1".to_owned());
+        let mut readers = vec![body.now.clone()];
+        assert!(!body.is_full());
+        body.replace(|| "2".to_owned());
+        assert!(!body.is_full(), "nobody has the second yet");
+        readers.push(body.now.clone());
+        assert!(body.is_full());
+        readers.push(body.now.clone());
+        let alive: std::collections::BTreeSet<_> = readers.iter().map(Arc::as_ptr).collect();
+        assert_eq!(alive.len(), 2);
+        // The first has it all.
+        readers.remove(0);
+        assert!(!body.is_full());
+        body.replace(|| "3".to_owned());
+        assert_eq!(*body.before.upgrade().unwrap(), b"2");
     }
 }

@@ -4,17 +4,23 @@
 //! deleted, an older version removed a file) the counter here stays, and goes on from the lower sum if that is seen twice:
 //! once may be a file that was between two places. What could not be read whole says nothing of that kind.
 //!
-//! Each user has the same bounded number of series, and names that there is no room for are one (`(other)`), so that no
-//! user's programs push another's out.
+//! Each user has a bounded number of series, some of which no other user can take, and names that there is no room for are
+//! one (`(other)`), so that no user's programs push another's out. One user may have any number of user ids.
 
 use std::collections::{BTreeMap, HashMap};
 
 use wattlock::telemetry::{OTHER, Scan, Snapshot, Sum, User, sums_of};
 
-/// Most series of a user, of them those that only programs beyond the bound may take; and of all users.
+/// Most series of a user, of all users, and those that each user has whatever others do. Gauges are among them.
 const MOST_OF_A_USER: usize = 4096;
-const KEPT_FOR_OTHER: usize = 512;
-const MOST: usize = 65_536;
+const MOST: usize = 32_768;
+const RESERVED: usize = 64;
+/// Most users: as many as are read.
+const MOST_USERS: usize = 256;
+/// One part in so many of a user's room is for programs that there is no room for, together.
+const KEPT_FOR_OTHER: usize = 4;
+/// Most bytes of a label, escapes apart: each of the series has three.
+const MOST_LABEL: usize = 64;
 
 /// What is counted: the counter's name in a telemetry file or in totals.
 pub(crate) const COUNTERS: [&str; 20] = [
@@ -77,6 +83,10 @@ struct Account {
     running: BTreeMap<u16, u64>,
     /// Requests in flight, by program and engine.
     in_flight: BTreeMap<(u16, u16), u64>,
+    /// The sums of this reading.
+    now: HashMap<Key, u64>,
+    /// How many readings ago it was there.
+    absent: u64,
     dropped: u64,
     left_out: u64,
     wrong: u64,
@@ -111,25 +121,32 @@ pub(crate) struct PassedOver {
 }
 
 impl Ledger {
-    /// Takes in what was read.
-    pub(crate) fn update(&mut self, scan: &Scan) {
+    /// Takes in what is read, a part of a user's at a time.
+    pub(crate) fn update(&mut self, read: impl FnOnce(&mut dyn FnMut(User)) -> Scan) {
+        self.users.values_mut().for_each(Account::begin);
+        let mut crowded = 0;
+        let scan = read(&mut |user| crowded += u64::from(!self.take(&user)));
         self.wrong_folders = scan.wrong_folders;
-        self.unread_folders = scan.unread_folders;
-        let mut by_user: BTreeMap<u32, Vec<&User>> = BTreeMap::new();
-        scan.users.iter().for_each(|user| by_user.entry(user.uid).or_default().push(user));
-        // Whose folder is not there, or could not be read, keeps its counters.
-        for (_, account) in self.users.iter_mut().filter(|(uid, _)| !by_user.contains_key(uid)) {
-            account.running.clear();
-            account.in_flight.clear();
+        self.unread_folders = scan.unread_folders + crowded;
+        self.users.values_mut().for_each(Account::end);
+    }
+
+    /// `false` if there are too many users.
+    fn take(&mut self, user: &User) -> bool {
+        if !self.users.contains_key(&user.uid) && self.users.len() >= MOST_USERS {
+            // One that has not been there for longest makes room. Its counters begin anew if it comes back.
+            let longest = self.users.iter().max_by_key(|(_, account)| account.absent);
+            let Some(uid) = longest.filter(|(_, account)| account.absent > 1).map(|(uid, _)| *uid) else {
+                return false;
+            };
+            self.users.remove(&uid);
         }
-        let mut all: usize = self.users.values().map(|account| account.tallies.len()).sum();
-        for (uid, parts) in by_user {
-            let account = self.users.entry(uid).or_default();
-            let before = account.tallies.len();
-            let room = MOST.saturating_sub(all).saturating_add(before).min(MOST_OF_A_USER);
-            account.update(&parts, room);
-            all += account.tallies.len() - before;
-        }
+        let beyond = |account: &Account| account.series_count().saturating_sub(RESERVED);
+        let others = self.users.iter().filter(|(uid, _)| **uid != user.uid);
+        let others: usize = others.map(|(_, account)| beyond(account)).sum();
+        let room = (MOST - MOST_USERS * RESERVED).saturating_sub(others) + RESERVED;
+        self.users.entry(user.uid).or_default().take(user, room.min(MOST_OF_A_USER));
+        true
     }
 
     /// The samples of a counter.
@@ -194,6 +211,8 @@ impl Default for Account {
             tallies: BTreeMap::new(),
             running: BTreeMap::new(),
             in_flight: BTreeMap::new(),
+            now: HashMap::new(),
+            absent: 0,
             dropped: 0,
             left_out: 0,
             wrong: 0,
@@ -207,6 +226,7 @@ impl Account {
     }
 
     fn number(&mut self, name: &str) -> u16 {
+        let name = label(name);
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
@@ -218,20 +238,25 @@ impl Account {
     }
 
     fn known(&self, sum: &Sum<'_>) -> Option<[u16; 3]> {
-        let of = |name: &str| self.numbers.get(name).copied();
+        let of = |name: &str| self.numbers.get(label(name)).copied();
         Some([of(sum.program)?, of(sum.engine)?, of(sum.kind)?])
+    }
+
+    /// Counters and gauges.
+    fn series_count(&self) -> usize {
+        self.tallies.len() + self.running.len() + self.in_flight.len()
     }
 
     /// The series that a sum belongs to, one for many if there is no room for it; `None` if there is none even for that.
     fn series(&mut self, sum: &Sum<'_>, room: usize) -> Option<Key> {
         let counter = COUNTERS.iter().position(|known| *known == sum.counter)? as u8;
         let other = Sum { program: OTHER, ..*sum };
-        for (sum, room) in [(sum, room.saturating_sub(KEPT_FOR_OTHER)), (&other, room)] {
+        for (sum, room) in [(sum, for_named(room)), (&other, room.saturating_sub(KEPT_FOR_GAUGES))] {
             let known = self.known(sum).filter(|names| self.tallies.contains_key(&(counter, *names)));
             if let Some(names) = known {
                 return Some((counter, names));
             }
-            if self.tallies.len() < room {
+            if self.series_count() < room {
                 let names = [self.number(sum.program), self.number(sum.engine), self.number(sum.kind)];
                 self.tallies.insert((counter, names), Tally::default());
                 return Some((counter, names));
@@ -240,51 +265,87 @@ impl Account {
         None
     }
 
-    fn update(&mut self, parts: &[&User], room: usize) {
-        let mut now: HashMap<Key, u64> = HashMap::new();
-        self.dropped = 0;
-        let mut add = |account: &mut Account, sum: &Sum<'_>| match account.series(sum, room) {
-            Some(key) => {
-                let value = now.entry(key).or_default();
-                *value = value.saturating_add(sum.value);
-            }
-            None => account.dropped += u64::from(COUNTERS.contains(&sum.counter)),
-        };
-        for part in parts {
-            part.totals.sums().for_each(|sum| add(self, &sum));
-            for snapshot in part.living.iter().chain(&part.ended) {
-                sums_of(snapshot).iter().for_each(|sum| add(self, sum));
-            }
-        }
-        self.left_out = parts.iter().map(|part| part.left_out).sum();
-        for (key, tally) in &mut self.tallies {
-            tally.update(now.get(key).copied().unwrap_or(0), self.left_out == 0);
-        }
-        self.wrong = parts.iter().map(|part| part.wrong).sum();
+    /// Before a reading.
+    fn begin(&mut self) {
+        // Whose folder is not there, or could not be read, keeps its counters.
+        self.absent = self.absent.saturating_add(1);
         self.running.clear();
         self.in_flight.clear();
-        for snapshot in parts.iter().flat_map(|part| &part.living) {
-            self.gauges(snapshot, room);
+    }
+
+    /// A part of a reading.
+    fn take(&mut self, part: &User, room: usize) {
+        if std::mem::take(&mut self.absent) > 0 {
+            (self.dropped, self.left_out, self.wrong) = (0, 0, 0);
+        }
+        part.totals.sums().for_each(|sum| self.add(&sum, room));
+        for snapshot in part.living.iter().chain(&part.ended) {
+            sums_of(snapshot).iter().for_each(|sum| self.add(sum, room));
+        }
+        part.living.iter().for_each(|snapshot| self.gauges(snapshot, room));
+        self.left_out = self.left_out.saturating_add(part.left_out);
+        self.wrong = self.wrong.saturating_add(part.wrong);
+    }
+
+    fn add(&mut self, sum: &Sum<'_>, room: usize) {
+        match self.series(sum, room) {
+            Some(key) => {
+                let value = self.now.entry(key).or_default();
+                *value = value.saturating_add(sum.value);
+            }
+            None => self.dropped += u64::from(COUNTERS.contains(&sum.counter)),
+        }
+    }
+
+    /// After a reading.
+    fn end(&mut self) {
+        let now = std::mem::take(&mut self.now);
+        if self.absent == 0 {
+            for (key, tally) in &mut self.tallies {
+                tally.update(now.get(key).copied().unwrap_or(0), self.left_out == 0);
+            }
         }
     }
 
     fn gauges(&mut self, snapshot: &Snapshot, room: usize) {
-        let name = wattlock::telemetry::shortened(&snapshot.header.program);
+        let name = label(&snapshot.header.program);
+        let named = for_named(room);
         // Programs that have counted nothing yet have a name here, too, as long as there is room.
-        let fits = self.numbers.contains_key(name) || self.names.len() < room.saturating_sub(KEPT_FOR_OTHER);
+        let fits = self.numbers.contains_key(name) || self.names.len() < named;
         let program = if fits { self.number(name) } else { 0 };
+        let program =
+            if self.running.contains_key(&program) || self.series_count() < named { program } else { 0 };
         *self.running.entry(program).or_default() += 1;
-        for engine in &snapshot.engines {
-            let known = self.numbers.get(wattlock::telemetry::shortened(&engine.engine)).copied();
-            let in_flight = self.in_flight.entry((program, known.unwrap_or(0))).or_default();
+        for engine in snapshot.engines.iter().filter(|engine| engine.in_flight > 0) {
+            let known = self.numbers.get(label(&engine.engine)).copied();
+            let key = (program, known.unwrap_or(0));
+            let fits = self.in_flight.contains_key(&key) || self.series_count() < named;
+            let in_flight = self.in_flight.entry(if fits { key } else { (0, 0) }).or_default();
             *in_flight = in_flight.saturating_add(engine.in_flight);
         }
     }
 }
 
+/// The two gauges of what there is no room for.
+const KEPT_FOR_GAUGES: usize = 2;
+
+/// Series of programs that have a name here.
+fn for_named(room: usize) -> usize {
+    room - room / KEPT_FOR_OTHER
+}
+
+/// A name as a label has it.
+fn label(name: &str) -> &str {
+    let mut end = name.len().min(MOST_LABEL);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    &name[..end]
+}
+
 #[cfg(test)]
 mod tests {
-    use wattlock::telemetry::{Cell, Totals};
+    use wattlock::telemetry::{Cell, EngineCounts, Totals};
 
     use super::*;
 
@@ -317,7 +378,10 @@ mod tests {
     }
 
     fn take(ledger: &mut Ledger, users: Vec<User>) {
-        ledger.update(&Scan { users, ..Scan::default() });
+        ledger.update(|each| {
+            users.into_iter().for_each(each);
+            Scan::default()
+        });
     }
 
     #[test]
@@ -384,22 +448,64 @@ mod tests {
             take(&mut ledger, vec![user(7, flood), user(1000, vec![snapshot("a", round + 1)])]);
         }
         assert_eq!(requests(&ledger, 1000), [("a".to_owned(), 10)]);
-        let series = ledger.users[&7].tallies.len();
+        let series = ledger.users[&7].series_count();
         assert!(series <= MOST_OF_A_USER, "{series}");
         assert!(ledger.users[&7].names.len() <= MOST_OF_A_USER * 2);
         let sum: u64 = requests(&ledger, 7).iter().map(|(_, count)| count).sum();
         assert!((1000..=10_000).contains(&sum), "{sum}");
-        // Many users: the first, by number, have their series.
+    }
+
+    #[test]
+    fn many_user_ids_leave_each_user_its_own_series() {
         let mut ledger = Ledger::default();
         let programs = flood((0..4000).map(|number| number.to_string()));
-        take(&mut ledger, (0..20).map(|uid| user(uid, programs.clone())).collect());
-        assert!(ledger.users.values().map(|account| account.tallies.len()).sum::<usize>() <= MOST);
-        // The last have one for all their programs.
-        for (uid, least) in [(0, 3000), (19, 1)] {
+        for _ in 0..2 {
+            take(&mut ledger, (0..20).map(|uid| user(uid, programs.clone())).collect());
+        }
+        let all = |ledger: &Ledger| ledger.users.values().map(Account::series_count).sum::<usize>();
+        assert!(all(&ledger) <= MOST, "{}", all(&ledger));
+        for uid in 0..20 {
             let sum: u64 = requests(&ledger, uid).iter().map(|(_, count)| count).sum();
             assert_eq!(sum, 4000, "{uid}");
-            assert!(requests(&ledger, uid).len() >= least, "{uid}");
         }
-        assert!(requests(&ledger, 19).len() < 100);
+        assert!(requests(&ledger, 0).len() >= 1000);
+        assert!((2..100).contains(&requests(&ledger, 19).len()), "the last still have some of their own");
+        // One that comes when all are taken.
+        take(&mut ledger, vec![user(1000, vec![snapshot("a", 3)])]);
+        assert_eq!(requests(&ledger, 1000), [("a".to_owned(), 3)]);
+        // Ids that come and go do not take memory for ever.
+        for round in 0..5 {
+            take(
+                &mut ledger,
+                (0..200).map(|at| user(5000 + round * 200 + at, vec![snapshot("a", 1)])).collect(),
+            );
+        }
+        assert!(ledger.users.len() <= MOST_USERS && all(&ledger) <= MOST);
+        assert_eq!(requests(&ledger, 5999), [("a".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn gauges_have_no_more_room_than_counters_and_labels_are_short() {
+        let mut ledger = Ledger::default();
+        let mut one = snapshot("", 1);
+        one.cells.clear();
+        let engine = |at: usize| EngineCounts {
+            engine: format!("{at}{}", "\"x".repeat(1000)),
+            in_flight: u64::from(at > 0),
+            ..EngineCounts::default()
+        };
+        one.engines = (0..32).map(engine).collect();
+        let programs = (0..1024).map(|at| {
+            let mut one = one.clone();
+            one.header.program = format!("{at}{}", "\u{e9}".repeat(500));
+            one
+        });
+        take(&mut ledger, vec![user(1, programs.collect())]);
+        assert!(ledger.users[&1].series_count() <= MOST_OF_A_USER);
+        assert_eq!(ledger.running().map(|sample| sample.value).sum::<u64>(), 1024);
+        let in_flight: Vec<Sample<'_>> = ledger.in_flight().collect();
+        assert_eq!(in_flight.iter().map(|sample| sample.value).sum::<u64>(), 31 * 1024);
+        assert!(in_flight.iter().all(|sample| sample.value > 0 && sample.engine.len() <= MOST_LABEL));
+        assert!(ledger.running().all(|sample| sample.program.len() <= MOST_LABEL));
     }
 }

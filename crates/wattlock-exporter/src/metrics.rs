@@ -153,7 +153,10 @@ mod tests {
         let mut ledger = Ledger::default();
         let (living, totals) = (vec![snapshot], Totals::default());
         let user = User { uid: 7, living, ended: Vec::new(), totals, left_out: 1, wrong: 2 };
-        ledger.update(&Scan { users: vec![user], wrong_folders: 3, unread_folders: 4 });
+        ledger.update(|each| {
+            each(user);
+            Scan { wrong_folders: 3, unread_folders: 4 }
+        });
         let text = text(&ledger, Duration::from_millis(2));
         let label = "uid=\"7\",program=\"a\\\"} 1\\nwattlock_up 1\\\\\"";
         for line in [

@@ -1,6 +1,7 @@
 //! The ledger as JSON, for the page and for scripts: programs, with a verdict first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
@@ -35,8 +36,37 @@ struct Program {
     fallbacks: BTreeMap<(String, String), u64>,
 }
 
-/// All of it.
-pub(crate) fn json(ledger: &Ledger) -> String {
+/// What the verdict is of: a fallback of last month is no reason to look today.
+const LATELY: Duration = Duration::from_secs(10 * 60);
+/// Readings that are kept of that time, at most one in so long.
+const APART: Duration = Duration::from_secs(5);
+
+/// What may be wrong: fallbacks, errors, what did not authenticate.
+type Troubles = [u64; 3];
+
+/// How often it was, at some times in the last minutes.
+#[derive(Debug, Default)]
+pub(crate) struct Lately(VecDeque<(Instant, Troubles)>);
+
+impl Lately {
+    /// What was added in the last minutes, or since the first reading.
+    pub(crate) fn update(&mut self, ledger: &Ledger, now: Instant) -> Troubles {
+        let all = ["fallback", "errors", "refused"]
+            .map(|counter| ledger.samples(counter).fold(0_u64, |sum, one| sum.saturating_add(one.value)));
+        // The oldest that stays is the last before that time.
+        while self.0.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) >= LATELY) {
+            self.0.pop_front();
+        }
+        if self.0.back().is_none_or(|(at, _)| now.saturating_duration_since(*at) >= APART) {
+            self.0.push_back((now, all));
+        }
+        let before = self.0.front().map_or(all, |(_, before)| *before);
+        std::array::from_fn(|at| all[at].saturating_sub(before[at]))
+    }
+}
+
+/// All of it, with what was wrong lately.
+pub(crate) fn json(ledger: &Ledger, lately: Troubles) -> String {
     let mut programs: BTreeMap<(u32, String), Program> = BTreeMap::new();
     let mut at = |uid: u32, program: &str, with: &mut dyn FnMut(&mut Program)| {
         with(programs.entry((uid, program.to_owned())).or_default());
@@ -89,7 +119,7 @@ pub(crate) fn json(ledger: &Ledger) -> String {
         .filter(|over| over.series + over.files + over.wrong > 0)
         .map(|over| json!({"uid": over.uid, "series": over.series, "files": over.files, "wrong": over.wrong}))
         .collect();
-    let verdict = verdict(&programs, ledger);
+    let verdict = verdict(&programs, ledger, lately);
     let programs: Vec<Value> =
         programs.into_iter().map(|((uid, name), program)| program.json(uid, &name)).collect();
     let report = json!({
@@ -141,15 +171,17 @@ impl Program {
 }
 
 /// A line, and whether somebody should look.
-fn verdict(programs: &BTreeMap<(u32, String), Program>, ledger: &Ledger) -> Value {
+fn verdict(
+    programs: &BTreeMap<(u32, String), Program>,
+    ledger: &Ledger,
+    [fallbacks, errors, refused]: Troubles,
+) -> Value {
     let running: Vec<&Program> = programs.values().filter(|program| program.running > 0).collect();
     let processes: u64 = running.iter().map(|program| program.running).sum();
     let idle = running.iter().filter(|program| program.requests() == 0).count();
-    let fallbacks: u64 = programs
-        .values()
-        .flat_map(|program| program.fallbacks.values())
-        .fold(0_u64, |a, b| a.saturating_add(*b));
-    let refused: u64 = ledger.samples("refused").fold(0_u64, |sum, one| sum.saturating_add(one.value));
+    // Folders that the exporter may not read are others', where it runs as an ordinary user.
+    let of_users = ledger.passed_over().map(|over| over.series + over.files + over.wrong);
+    let passed_over = of_users.fold(ledger.wrong_folders, u64::saturating_add);
     let mut parts = vec![match processes {
         0 => "No program runs with Wattlock, or none whose counters the exporter may read".to_owned(),
         1 => "1 process runs with Wattlock".to_owned(),
@@ -158,13 +190,15 @@ fn verdict(programs: &BTreeMap<(u32, String), Program>, ledger: &Ledger) -> Valu
     if idle > 0 {
         parts.push(format!("{idle} of {} programs did nothing with it yet", running.len()));
     }
-    if fallbacks > 0 {
-        parts.push(format!("fallbacks: {fallbacks}"));
-    }
-    if refused > 0 {
-        parts.push(format!("did not authenticate: {refused}"));
-    }
-    let good = idle == 0 && fallbacks == 0 && refused == 0 && processes > 0;
+    let lately = [
+        (fallbacks, "fallbacks in the last 10 minutes"),
+        (errors, "failed requests in the last 10 minutes"),
+        (refused, "did not authenticate in the last 10 minutes"),
+        (passed_over, "counters passed over"),
+    ];
+    let wrong = lately.iter().filter(|(count, _)| *count > 0);
+    parts.extend(wrong.map(|(count, what)| format!("{what}: {count}")));
+    let good = idle == 0 && processes > 0 && lately.iter().all(|(count, _)| *count == 0);
     json!({"good": good, "line": format!("{}.", parts.join("; "))})
 }
 
@@ -193,10 +227,18 @@ mod tests {
             left_out: 0,
             wrong: 0,
         };
-        let report = |living| -> Value {
-            let mut ledger = Ledger::default();
-            ledger.update(&Scan { users: vec![user(living)], ..Scan::default() });
-            serde_json::from_str(&json(&ledger)).unwrap()
+        let mut ledger = Ledger::default();
+        let (mut lately, mut now) = (Lately::default(), Instant::now());
+        let mut report = |living| -> Value {
+            // Twice: a sum that is lower once may be a file between two places.
+            for _ in 0..2 {
+                ledger.update(|each| {
+                    each(user(Vec::clone(&living)));
+                    Scan::default()
+                });
+            }
+            now += APART;
+            serde_json::from_str(&json(&ledger, lately.update(&ledger, now))).unwrap()
         };
         let said = report(vec![snapshot.clone()]);
         assert_eq!(said["programs"][0]["program"], "<b>nginx");
@@ -216,8 +258,42 @@ mod tests {
             fallbacks: vec![("silent".to_owned(), 3)],
             ..EngineCounts::default()
         }];
-        let said = report(vec![snapshot]);
-        assert_eq!(said["programs"][0]["fallbacks"][0]["reason"], "silent");
-        assert_eq!(said["verdict"]["line"], "1 process runs with Wattlock; fallbacks: 3.");
+        snapshot.cells[0].errors = 2;
+        let said = report(vec![snapshot.clone()]);
+        assert_eq!(said["programs"][0]["fallbacks"][0]["reason"], "silent", "{said}");
+        assert_eq!(
+            said["verdict"]["line"],
+            "1 process runs with Wattlock; fallbacks in the last 10 minutes: 3; failed requests in the last 10 minutes: 2."
+        );
+        assert_eq!(said["verdict"]["good"], false);
+        // What is long past does not alarm for ever.
+        let readings = LATELY.as_secs() / APART.as_secs();
+        let said = (0..=readings).map(|_| report(vec![snapshot.clone()])).last().unwrap();
+        assert_eq!(said["verdict"]["good"], true, "{said}");
+        assert_eq!(said["programs"][0]["fallbacks"][0]["count"], 3);
+    }
+
+    #[test]
+    fn what_is_passed_over_is_in_the_verdict_and_old_counts_are_not() {
+        let mut snapshot = wattlock::Runtime::builder().telemetry(false).build().unwrap().snapshot();
+        snapshot.cells = vec![Cell { requests: 7, errors: 5, refused: 5, ..Cell::default() }];
+        for (wrong, wrong_folders) in [(0, 0), (1, 0), (0, 1)] {
+            let mut ledger = Ledger::default();
+            let user = User {
+                uid: 7,
+                living: vec![snapshot.clone()],
+                ended: Vec::new(),
+                totals: Totals::default(),
+                left_out: 0,
+                wrong,
+            };
+            ledger.update(|each| {
+                each(user);
+                Scan { wrong_folders, unread_folders: 3 }
+            });
+            let lately = Lately::default().update(&ledger, Instant::now());
+            let said: Value = serde_json::from_str(&json(&ledger, lately)).unwrap();
+            assert_eq!(said["verdict"]["good"], wrong + wrong_folders == 0, "{said}");
+        }
     }
 }

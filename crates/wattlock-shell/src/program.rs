@@ -417,13 +417,19 @@ mod tests {
 
     #[test]
     fn counters_are_called_by_the_command_and_by_no_argument_or_path() {
-        assert_eq!([named("mount"), named("fs key add"), named("")], ["wattlock mount", "wattlock fs", "wattlock"]);
+        assert_eq!(
+            [named("mount"), named("fs key add"), named("")],
+            ["wattlock mount", "wattlock fs", "wattlock"]
+        );
         // `mount.wattlock VOLUME MOUNTPOINT` of mount(8) is parsed to the same command.
         let asked = |words: &[&str]| {
             let command = clap::Command::new("mount").arg(clap::Arg::new("volume").num_args(0..));
             heeded::path(&clap::Command::new("wattlock").subcommand(command).get_matches_from(words))
         };
-        assert_eq!(named(&asked(&["/sbin/mount.wattlock", "mount", "/home/a/secret", "/mnt"])), "wattlock mount");
+        assert_eq!(
+            named(&asked(&["/sbin/mount.wattlock", "mount", "/home/a/secret", "/mnt"])),
+            "wattlock mount"
+        );
     }
 
     #[test]

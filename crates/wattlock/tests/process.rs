@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use common::*;
-use wattlock::telemetry::{read_all, scan};
+use wattlock::telemetry::{User, read_all, scan};
 use wattlock::{Runtime, Submitted};
 use wattlock_core::{Data, Item, Key, Kind, Request};
 
@@ -34,10 +34,16 @@ fn digest_inline(dispatcher: &mut wattlock::Dispatcher) -> bool {
     dispatcher.run(request) == Ok(32) && out[..4] == [0xba, 0x78, 0x16, 0xbf]
 }
 
+fn users() -> Vec<User> {
+    let mut users = Vec::new();
+    scan(|user| users.push(user));
+    users
+}
+
 /// Requests of a program that the totals have, and how many of its runtimes ended.
 fn summed(program: &str) -> (u64, u64) {
-    let scan = scan();
-    let sums = scan.users.iter().flat_map(|user| user.totals.sums());
+    let users = users();
+    let sums = users.iter().flat_map(|user| user.totals.sums());
     let sums: Vec<_> = sums.filter(|sum| sum.program == program).collect();
     let of = |counter| sums.iter().filter(|sum| sum.counter == counter).map(|sum| sum.value).sum();
     (of("requests"), of("ended"))
@@ -45,8 +51,8 @@ fn summed(program: &str) -> (u64, u64) {
 
 /// Requests of a program, wherever they are.
 fn counted(program: &str) -> u64 {
-    let scan = scan();
-    let snapshots = scan.users.iter().flat_map(|user| user.living.iter().chain(&user.ended));
+    let users = users();
+    let snapshots = users.iter().flat_map(|user| user.living.iter().chain(&user.ended));
     let cells = snapshots.filter(|one| one.header.program == program).flat_map(|one| &one.cells);
     summed(program).0 + cells.map(|cell| cell.requests).sum::<u64>()
 }
@@ -121,6 +127,41 @@ fn totals(folder: &Path) {
     assert_eq!(summed("child"), (2 * children as u64, children as u64));
 }
 
+/// Another user made the folder of a user's name first: the user has one of a second name, and readers know whose it is.
+fn second_name() {
+    // SAFETY: a call without arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!("skipped: only root becomes another user");
+    }
+    let uid = 1_900_000_000 + std::process::id();
+    let first = format!("/dev/shm/wattlock-{uid}");
+    let prefix = format!("{first}.");
+    std::fs::create_dir(&first).unwrap();
+    let good = (0..2).all(|_| {
+        in_child(|| {
+            // SAFETY: the child has one thread, and these calls change nothing but whose it is.
+            unsafe {
+                std::env::remove_var("WATTLOCK_TELEMETRY_DIR");
+                assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+                assert_eq!(libc::setresgid(uid, uid, uid), 0);
+                assert_eq!(libc::setresuid(uid, uid, uid), 0);
+            }
+            let runtime = Runtime::builder().program("second").build().unwrap();
+            let mut dispatcher = runtime.dispatcher();
+            let path = || runtime.telemetry_path().unwrap();
+            digest_inline(&mut dispatcher) && path().to_str().unwrap().starts_with(&prefix)
+        })
+    });
+    let seen = (counted("second"), summed("second"));
+    let names = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().path());
+    let made: Vec<_> =
+        names.filter(|path| path.to_str().is_some_and(|path| path.starts_with(&prefix))).collect();
+    made.iter().for_each(|path| std::fs::remove_dir_all(path).unwrap());
+    std::fs::remove_dir(&first).unwrap();
+    assert!(good && made.len() == 1, "{made:?}");
+    assert_eq!(seen, (2, (2, 2)));
+}
+
 #[test]
 fn telemetry_files_and_forks() {
     // In memory, as it is by default: there reading what has no room takes some.
@@ -170,26 +211,45 @@ fn telemetry_files_and_forks() {
     drop(runtime);
     assert!(mine(std::process::id()).is_none());
 
-    // A dead process's file is swept away by a reader, and by the maker of another one; a living one's is not.
+    // A dead process's file is swept away by a reader, and by the maker of another one; a living one's is not, nor one
+    // that cannot be read.
     let names = || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
     let files = || names().filter(|name| !name.to_string_lossy().starts_with("totals")).count();
-    let left = |name: &str, content: &str| {
+    let left = |name: &str, content: &[u8]| {
         let mut options = std::fs::OpenOptions::new();
         let mut file =
             options.write(true).create_new(true).mode(0o600).open(folder.path().join(name)).unwrap();
-        file.write_all(content.as_bytes()).unwrap();
+        file.write_all(content).unwrap();
     };
-    left("4194303-0", "{\"format\":1, left behind");
-    left("1-0", "still being written");
+    let runtime = Runtime::builder().program("left behind").build().unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    assert!(digest_inline(&mut dispatcher));
+    let whole = std::fs::read(runtime.telemetry_path().unwrap()).unwrap();
+    drop((dispatcher, runtime));
+    left("4194303-0", &whole);
+    left("4194303-1", b"{\"format\":1, left behind");
+    left("1-0", b"still being written");
+    assert_eq!(files(), 3);
     read_all();
-    assert_eq!(files(), 1);
-    left("4194303-0", "{\"format\":1, left behind");
+    assert_eq!(files(), 2);
+    left("4194303-0", &whole);
     let dispatcher = Runtime::builder().build().unwrap().dispatcher();
     assert!(!folder.path().join("4194303-0").exists());
-    assert_eq!(files(), 2);
+    assert_eq!(files(), 3);
     drop(dispatcher);
+    assert_eq!(summed("left behind").1, 3);
+
+    // A limit of a file's size ends no process: the counters are private then.
+    assert!(in_child(|| {
+        let limit = libc::rlimit { rlim_cur: 100_000, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: `limit` is a valid structure; the child is of one thread.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+        let runtime = Runtime::builder().program("limited").build().unwrap();
+        digest_inline(&mut runtime.dispatcher()) && runtime.telemetry_path().is_none()
+    }));
 
     totals(folder.path());
+    second_name();
 
     // Where no file can be made, everything works and no error is reported.
     // SAFETY: as above.

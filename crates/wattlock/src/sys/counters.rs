@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
@@ -39,6 +39,9 @@ impl Counters {
     /// there where [`Counters::provide`] saw to it, and all of it where the kernel is older than that (Linux 5.14).
     pub(crate) fn shared(file: &File, offset: u64, words: usize) -> io::Result<Counters> {
         let end = offset + words as u64 * 8;
+        if !may_have(end) {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         file.set_len(end)?;
         let map = MmapOptions::new().offset(offset).len(words * 8).map_raw(file)?;
         let first = MmapOptions::new().len(4096).map_raw(file)?;
@@ -77,8 +80,11 @@ impl Counters {
     /// Puts another first byte into the file, which has content: by a store, not by a call.
     pub(crate) fn mark(&self, byte: u8) {
         if let Counters::Shared { first, .. } = self {
-            // SAFETY: one byte of a live mapping that is readable and writable; the page has content, and so room.
-            unsafe { first.as_mut_ptr().write_volatile(byte) };
+            // SAFETY: one byte of a live mapping that is readable and writable, and that this process touches by atomic
+            // access alone; the page has content, and so room.
+            let first = unsafe { AtomicU8::from_ptr(first.as_mut_ptr()) };
+            // What was counted before is there for a reader that sees it.
+            first.store(byte, Ordering::Release);
         }
     }
 
@@ -96,6 +102,15 @@ impl Counters {
             },
         }
     }
+}
+
+/// Whether a file of this process may have so many bytes: beyond its limit (`ulimit -f`) the kernel ends the process
+/// (SIGXFSZ), which is not ours.
+pub(crate) fn may_have(bytes: u64) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid place for one such structure.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
+    known && (limit.rlim_cur == libc::RLIM_INFINITY || bytes <= limit.rlim_cur)
 }
 
 #[cfg(test)]

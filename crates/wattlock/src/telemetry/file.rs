@@ -5,18 +5,19 @@
 //! a killed process left. A file is touched only if it is exactly ours: its name, sort, mode, owner and first bytes.
 
 use std::ffi::{CStr, CString};
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
-use super::folder::{Folder, own_path};
+use super::folder::{Folder, own_or_made};
+use super::read::{Budget, header_of, read_header};
 use super::{Header, fold};
 use crate::sys::counters::Counters;
 use crate::sys::fork;
@@ -67,41 +68,54 @@ pub(super) fn create(header: &Header, words: usize) -> Option<(Counters, Owned)>
     if elevated() {
         return None;
     }
-    let path = own_path();
-    if fs::symlink_metadata(&path).is_err() {
-        make_folder(&path);
-    }
-    let folder = Folder::open(&path).filter(Folder::is_ours)?;
+    let (path, folder) = own_or_made()?;
     let gone = left(&folder);
     if !gone.is_empty() {
         fold::take_in(&path, &gone, Duration::ZERO);
     }
-    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-    let name = CString::new(format!("{}-{serial}", std::process::id())).ok()?;
-    let file = File::from(new_file(&folder, &path, &name)?);
-    let path = path.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
-    // What is not finished is removed.
-    let mut owned = Owned { path, generation: fork::generation(), empty: true };
     let text = text(header)?;
-    // The header comes last: a program that reads the file before that finds none, and passes it over.
-    let counters = Counters::shared(&file, HEADER_BYTES, words).ok()?;
-    (&file).write_all(&text).ok()?;
+    let owned = |name: &CStr, empty| {
+        let path = path.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
+        Owned { path, generation: fork::generation(), empty }
+    };
+    if let Ok(file) = folder.create_nameless() {
+        let file = File::from(file);
+        let counters = fill(&file, &text, words)?;
+        if let Some((_, name)) = free(|name| folder.name(file.as_fd(), name)) {
+            return Some((counters, owned(&name, false)));
+        }
+    }
+    // A file system without nameless files, or no /proc to give them names by.
+    let (file, name) = free(|name| folder.create(name))?;
+    // What is not finished is removed.
+    let mut owned = owned(&name, true);
+    let counters = fill(&File::from(file), &text, words)?;
     owned.empty = false;
     Some((counters, owned))
 }
 
-/// For its owner alone, whatever the umask says.
-fn make_folder(path: &Path) {
-    if DirBuilder::new().mode(0o700).create(path).is_err() {
-        return;
+/// The header comes last: a program that reads the file before that finds none, and passes it over.
+fn fill(mut file: &File, text: &[u8], words: usize) -> Option<Counters> {
+    let counters = Counters::shared(file, HEADER_BYTES, words).ok()?;
+    file.write_all(text).ok()?;
+    Some(counters)
+}
+
+/// Most names that are tried: another copy of this library in the process, or an earlier process of the number, has others.
+const MOST_TRIES: usize = 256;
+
+/// Makes something under the first of this process's names that is free.
+fn free<T>(attempt: impl Fn(&CStr) -> rustix::io::Result<T>) -> Option<(T, CString)> {
+    for _ in 0..MOST_TRIES {
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let name = CString::new(format!("{}-{serial}", std::process::id())).ok()?;
+        match attempt(&name) {
+            Ok(made) => return Some((made, name)),
+            Err(Errno::EXIST) => {}
+            Err(_) => return None,
+        }
     }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(made) = rustix::fs::open(path, flags, Mode::empty()) else { return };
-    let stat = rustix::fs::fstat(&made);
-    if stat.is_ok_and(|stat| stat.st_uid == effective_uid() && stat.st_mode & 0o777 != 0o700) {
-        let made = format!("/proc/self/fd/{}", made.as_raw_fd());
-        let _ = fs::set_permissions(made, fs::Permissions::from_mode(0o700));
-    }
+    None
 }
 
 fn text(header: &Header) -> Option<Vec<u8>> {
@@ -111,49 +125,94 @@ fn text(header: &Header) -> Option<Vec<u8>> {
 }
 
 /// What processes left that are gone: killed ones cannot take their files in, and this is memory. A program's processes may
-/// be the only ones of their user, so it cannot be left to the reader of the counters.
+/// be the only ones of their user, so it cannot be left to the reader of the counters. What is half taken in comes first:
+/// its name may be another file's next.
 fn left(folder: &Folder) -> Vec<CString> {
-    let listed = folder.list();
+    let (listed, here) = (folder.list(), Namespaces::here());
     let gone = |(name, pid): &(CString, u32)| match whose(folder, name) {
-        Some(State::Ended) => true,
-        Some(State::Living) => is_gone(*pid),
-        None => false,
+        Some(said) => said.ended || said.header.is_gone(*pid, here),
+        None => {
+            if is_blank(folder, name) && is_gone(*pid) {
+                folder.remove(name);
+            }
+            false
+        }
     };
     let files = listed.files.into_iter().filter(gone).map(|(name, _)| name);
     let folding = listed.folding.into_iter().filter(|name| whose(folder, name).is_some());
-    files.chain(folding).take(MOST_LEFT).collect()
+    folding.chain(files).take(MOST_LEFT).collect()
 }
 
 /// Most files that one process takes in when it starts.
 const MOST_LEFT: usize = 64;
 
 /// What a file of ours says of its process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    /// It did not say that it ended.
-    Living,
-    /// It did.
-    Ended,
+pub(super) struct Said {
+    pub(super) header: Header,
+    /// Whether the process said that it has ended.
+    pub(super) ended: bool,
 }
 
-/// `None` if a file is not exactly ours: regular, of one name, for the calling user alone, and begun as all of them are.
-pub(super) fn whose(folder: &Folder, name: &CStr) -> Option<State> {
+/// `None` if a file is not exactly ours: regular, of one name, for the calling user alone, and with a header of this layout.
+pub(super) fn whose(folder: &Folder, name: &CStr) -> Option<Said> {
+    let (text, ended) = read_header(&exactly_ours(folder, name)?, &mut Budget::one_file()).ok()?;
+    Some(Said { header: header_of(&text)?, ended })
+}
+
+fn exactly_ours(folder: &Folder, name: &CStr) -> Option<File> {
     let (file, stat) = folder.open_to_read(name).ok()??;
-    if stat.st_uid != effective_uid() || stat.st_mode & 0o7777 != 0o600 {
-        return None;
-    }
+    (stat.st_uid == effective_uid() && stat.st_mode & 0o7777 == 0o600).then(|| File::from(file))
+}
+
+/// How long a file may take to be made. It takes milliseconds.
+const TO_MAKE: Duration = Duration::from_secs(60);
+
+/// Whether nothing was written into a file of ours: its process was killed while it made it.
+fn is_blank(folder: &Folder, name: &CStr) -> bool {
+    let Some(mut file) = exactly_ours(folder, name) else { return false };
+    let changed = file.metadata().and_then(|metadata| metadata.modified());
+    let is_old = changed.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age > TO_MAKE));
     let mut first = [0; BEGIN.len()];
-    File::from(file).read_exact(&mut first).ok()?;
-    match &first[..] {
-        BEGIN => Some(State::Living),
-        ENDED => Some(State::Ended),
-        _ => None,
+    is_old && file.read(&mut first).is_ok() && first == [0; BEGIN.len()]
+}
+
+/// Where a process's number and its beginning mean what they say: the kernel's numbers of its namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Namespaces {
+    /// 0 where unknown.
+    pub(super) pid: u64,
+    /// 0 in a kernel that has none (before Linux 5.6).
+    pub(super) time: u64,
+}
+
+impl Namespaces {
+    /// This process's; unknown without a `/proc` of them.
+    pub(super) fn here() -> Namespaces {
+        let own = std::process::id().to_string();
+        if fs::read_link("/proc/self").is_ok_and(|number| number == Path::new(&own)) {
+            let of = |name| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |file| file.ino());
+            return Namespaces { pid: of("pid"), time: of("time") };
+        }
+        Namespaces { pid: 0, time: 0 }
+    }
+}
+
+impl Header {
+    /// Whether what it says of its process can be judged from these namespaces.
+    pub(super) fn is_of(&self, here: Namespaces) -> bool {
+        here.pid != 0 && here == Namespaces { pid: self.pid_ns, time: self.time_ns }
+    }
+
+    /// Whether its process, which has this number, is known to be no more. One that cannot be seen from here may run.
+    pub(super) fn is_gone(&self, pid: u32, here: Namespaces) -> bool {
+        let another = || self.born != 0 && born(pid).is_some_and(|now| now != self.born);
+        self.is_of(here) && (is_gone(pid) || another())
     }
 }
 
 /// Whether there is no such process. Where not all can be seen (no `/proc`, or one that hides others' processes) no
 /// process is gone: the first process always is there.
-pub(super) fn is_gone(pid: u32) -> bool {
+fn is_gone(pid: u32) -> bool {
     Path::new("/proc/1").exists() && !Path::new(&format!("/proc/{pid}")).exists()
 }
 
@@ -166,19 +225,13 @@ pub(super) fn born(pid: u32) -> Option<u64> {
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-fn new_file(folder: &Folder, path: &Path, name: &CStr) -> Option<std::os::fd::OwnedFd> {
-    if let Ok(file) = folder.create(name) {
-        return Some(file);
-    }
-    // A dead process of the same number left one behind.
-    whose(folder, name)?;
-    fold::take_in(path, &[name.to_owned()], Duration::from_millis(1));
-    folder.create(name).ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::read::encode;
     use super::*;
+    use crate::telemetry::Identity;
 
     #[test]
     fn only_what_is_exactly_ours_is_swept() {
@@ -189,13 +242,31 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             path
         };
-        let ours = [&b"{\"format\":1,\"version\""[..], &[0; 100]].concat();
+        let header =
+            Identity { program: "a".into(), engines: vec!["x".into()], ..Identity::default() }.header();
+        let of = |header: &Header| encode(header, 1, |_, _, _, _| 1);
+        let ours = of(&Header { born: 0, ..header.clone() });
         let gone = [
             make("4194303-0", &ours, 0o600),
             make("4194303-12", &ours, 0o600),
             make("folding-1-4194303-13", &ours, 0o600),
+            // The number serves again for another process.
+            make(
+                &format!("{}-1", header.pid),
+                &of(&Header { born: header.born - 1, ..header.clone() }),
+                0o600,
+            ),
         ];
-        let ended = make("1-0", &[b"-", &ours[1..]].concat(), 0o600);
+        let ended = [
+            make("1-0", &[b"-", &ours[1..]].concat(), 0o600),
+            make("1-2", &[b"-", &of(&Header { pid_ns: 7, ..header.clone() })[1..]].concat(), 0o600),
+        ];
+        // Killed while it made its file.
+        let blank = [make("4194303-20", b"", 0o600), make("4194303-21", &[0; 70_000], 0o600)];
+        let old = SystemTime::now() - 2 * TO_MAKE;
+        blank
+            .iter()
+            .for_each(|path| File::options().write(true).open(path).unwrap().set_modified(old).unwrap());
         let names = [
             "99999-hardening.conf",
             "4194303-",
@@ -217,6 +288,14 @@ mod tests {
         kept.push(make("1-1", &ours, 0o600));
         kept.push(make("4194303-7", &ours, 0o600));
         kept.push(make("folding-1-4194303-5", b"precious", 0o600));
+        // Another layout; a process that cannot be seen from here; one that does not say where it is.
+        kept.push(make("4194303-14", &of(&Header { format: 2, ..header.clone() }), 0o600));
+        kept.push(make("4194303-15", &of(&Header { pid_ns: header.pid_ns + 1, ..header.clone() }), 0o600));
+        kept.push(make("4194303-16", &of(&Header { time_ns: header.time_ns + 1, ..header.clone() }), 0o600));
+        kept.push(make("4194303-17", &of(&Header { pid_ns: 0, time_ns: 0, ..header.clone() }), 0o600));
+        kept.push(make("4194303-18", b"{\"format\":1, cut", 0o600));
+        // Another copy of the library in this process.
+        kept.push(make(&format!("{}-0", header.pid), &of(&header), 0o600));
         fs::hard_link(place.path().join("4194303-7"), place.path().join("another-name")).unwrap();
         let pipe = place.path().join("4194303-8");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -226,10 +305,45 @@ mod tests {
         kept.extend([pipe, link, place.path().join("4194303-10")]);
         let folder = Folder::open(place.path()).unwrap();
         fold::take_in(place.path(), &left(&folder), Duration::from_secs(60));
-        assert!(gone.iter().chain([&ended]).all(|path| !path.exists()));
+        for path in gone.iter().chain(&ended).chain(&blank) {
+            assert!(!path.exists(), "{} is there", path.display());
+        }
         for path in kept {
             assert!(fs::symlink_metadata(&path).is_ok(), "{} is gone", path.display());
         }
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_passed_over() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::open(place.path()).unwrap();
+        let number = |name: &CStr| name.to_str().unwrap().split_once('-').unwrap().1.parse::<u32>().unwrap();
+        let (_, first) = free(|name| folder.create(name)).unwrap();
+        let make = |serial: u32| {
+            fs::write(place.path().join(format!("{}-{serial}", std::process::id())), b"another copy's")
+                .unwrap();
+        };
+        // Other tests of this process take numbers, too.
+        (1..20).for_each(|more| make(number(&first) + more));
+        let (_, next) = free(|name| folder.create(name)).unwrap();
+        assert!(number(&next) >= number(&first) + 20, "{next:?} after {first:?}");
+        assert_eq!(fs::read(place.path().join(next.to_str().unwrap())).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_file_has_no_name_before_it_is_whole() {
+        let place = tempfile::tempdir_in("/dev/shm").unwrap();
+        let folder = Folder::open(place.path()).unwrap();
+        let names = || fs::read_dir(place.path()).unwrap().count();
+        let file = File::from(folder.create_nameless().unwrap());
+        let text = text(&Identity::default().header()).unwrap();
+        let counters = fill(&file, &text, 10).unwrap();
+        assert_eq!(names(), 0);
+        folder.name(file.as_fd(), c"1-0").unwrap();
+        assert_eq!(folder.name(file.as_fd(), c"1-0"), Err(Errno::EXIST));
+        assert!(!whose(&folder, c"1-0").unwrap().ended);
+        counters.mark(ENDED[0]);
+        assert!(whose(&folder, c"1-0").unwrap().ended);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! How a file's counts move into its user's totals: not lost and not counted twice, wherever the process that does it is
-//! killed.
+//! killed. A file that cannot be read whole by this version is left as it is.
 //!
 //! | step | what a reader counts |
 //! |---|---|
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::folder::{Folder, Lock, folding};
+use super::folder::{Folder, Lock, folding, is_folding};
 use super::read::{Budget, Unread, read_file};
 use super::totals::{Found, MOST_FILES, Sum, Totals, sums_of};
 
@@ -41,6 +41,8 @@ pub(super) fn take_in(folder: &Path, names: &[CString], patience: Duration) {
     if let Some(folder) = Folder::open(folder).filter(Folder::is_ours)
         && let Some(lock) = Lock::take(&folder, patience)
     {
+        let (mut names, others): (Vec<_>, Vec<_>) = names.iter().cloned().partition(|name| is_folding(name));
+        names.extend(others);
         for names in names.chunks(MOST_FILES) {
             if together(&folder, &lock, names).is_none() {
                 return;
@@ -62,13 +64,12 @@ fn together(folder: &Folder, lock: &Lock, names: &[CString]) -> Option<()> {
     }
     let mut taken_in = Vec::new();
     for name in names {
-        if let Some(name) = set_aside(folder, totals.generation() + 1, name)? {
-            if count(folder, &name, &mut totals)? {
-                taken_in.push(name);
-            } else {
-                // Nothing was counted.
-                folder.remove(&name);
-            }
+        let Some(aside) = set_aside(folder, totals.generation() + 1, name)? else { continue };
+        match count(folder, &aside, &mut totals)? {
+            Count::Added => taken_in.push(aside),
+            Count::Nothing => folder.remove(&aside),
+            // It stays, under its name, for a version that reads it.
+            Count::Unread => drop(folder.rename(&aside, name)),
         }
     }
     if taken_in.is_empty() {
@@ -85,7 +86,8 @@ fn together(folder: &Folder, lock: &Lock, names: &[CString]) -> Option<()> {
     Some(())
 }
 
-/// Gives a file the name that only it ever has. Inside `None` if another process was faster.
+/// Gives a file the name that only it ever has. Inside `None` if that is not possible: another process was faster, or a file
+/// has the name that was left there before the totals began anew. That one's turn comes first.
 fn set_aside(folder: &Folder, turn: u64, name: &CStr) -> Option<Option<CString>> {
     let aside = folding(turn, name)?;
     if *aside == *name {
@@ -94,28 +96,37 @@ fn set_aside(folder: &Folder, turn: u64, name: &CStr) -> Option<Option<CString>>
     step().ok()?;
     match folder.rename(name, &aside) {
         Ok(()) => Some(Some(aside)),
-        Err(Errno::NOENT) => Some(None),
+        Err(Errno::NOENT | Errno::EXIST) => Some(None),
         Err(_) => None,
     }
 }
 
-/// Adds a file's counts; `false` if it has none. `None` if it cannot be read now.
-fn count(folder: &Folder, name: &CStr, totals: &mut Totals) -> Option<bool> {
+/// What became of a file's counts.
+enum Count {
+    /// They are in the sums.
+    Added,
+    /// It was read whole, and has none.
+    Nothing,
+    /// It is gone, or no file of counters that this version reads.
+    Unread,
+}
+
+/// Adds a file's counts. `None` if it cannot be read now.
+fn count(folder: &Folder, name: &CStr, totals: &mut Totals) -> Option<Count> {
     step().ok()?;
     let snapshot = match read_file(folder, name, &mut Budget::one_file()) {
         Ok((snapshot, _)) => snapshot,
-        // Another process was faster, or it is not a file of counters.
-        Err(Unread::Gone | Unread::Wrong) => return Some(false),
+        Err(Unread::Gone | Unread::Wrong) => return Some(Count::Unread),
         Err(Unread::NotNow) => return None,
     };
     let sums = sums_of(&snapshot);
     sums.iter().for_each(|sum| totals.add(sum));
     if sums.is_empty() {
-        return Some(false);
+        return Some(Count::Nothing);
     }
     let program = &*snapshot.header.program;
     totals.add(&Sum { program, engine: "", kind: "", counter: "ended", value: 1 });
-    Some(true)
+    Some(Count::Added)
 }
 
 /// In tests a process is killed here: before each change that others see.
@@ -133,6 +144,7 @@ mod tests {
     use std::cell::Cell;
     use std::os::unix::fs::PermissionsExt;
 
+    use super::super::file::Namespaces;
     use super::super::scan::look;
     use super::*;
     use crate::telemetry::{Counter, EngineCounter, Header, Identity, read::encode};
@@ -186,7 +198,7 @@ mod tests {
     /// What a reader counts: requests, quarantines, and ended runtimes by the totals.
     fn counted(place: &Path) -> (u64, u64, u64) {
         let folder = Folder::open(place).unwrap();
-        let seen = look(&folder, &mut Budget::of_a_user());
+        let seen = look(&folder, &mut Budget::of_a_user(), Namespaces::here());
         let files = seen.files.iter().flat_map(|file| sums_of(&file.snapshot));
         let sums: Vec<Sum<'_>> = files.chain(seen.totals.sums()).collect();
         let of = |counter| sums.iter().filter(|sum| sum.counter == counter).map(|sum| sum.value).sum();
@@ -240,6 +252,36 @@ mod tests {
         take_in(place.path(), &[name], PATIENT);
         assert_eq!(counted(place.path()), (0, 0, 0));
         assert!(!place.path().join("totals").exists() && !place.path().join("4194303-0").exists());
+    }
+
+    #[test]
+    fn a_folding_name_that_is_taken_blocks_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        // Left before the totals were deleted: the next fold would give a file its name.
+        let names = [
+            leave(place.path(), "4194303-0", 1),
+            leave(place.path(), "4194303-1", 10),
+            leave(place.path(), "folding-1-4194303-0", 100),
+        ];
+        take_in(place.path(), &names, PATIENT);
+        assert_eq!(counted(place.path()), (111, 111, 2), "one waits");
+        take_in(place.path(), &names, PATIENT);
+        assert_eq!(counted(place.path()), (111, 111, 3));
+        assert!(names.iter().all(|name| !place.path().join(name.to_str().unwrap()).exists()));
+    }
+
+    #[test]
+    fn a_file_that_is_not_read_stays_as_it_is() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("4194303-0");
+        for content in [&b"{\"format\":1, cut"[..], b"", b"{\"format\":2}"] {
+            std::fs::write(&path, content).unwrap();
+            let names = [c"4194303-0".to_owned(), leave(place.path(), "4194303-1", 1)];
+            take_in(place.path(), &names, PATIENT);
+            assert_eq!(std::fs::read(&path).unwrap(), content);
+            assert!(!place.path().join("4194303-1").exists());
+        }
+        assert_eq!(counted(place.path()), (3, 3, 3));
     }
 
     #[test]

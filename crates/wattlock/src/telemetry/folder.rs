@@ -2,16 +2,24 @@
 //! totals.
 //!
 //! Everything is reached from the folder's descriptor, so that a folder which is exchanged meanwhile is another one. No
-//! file is followed through a link. Nothing that is opened for writing gets the number of a standard stream that the
+//! file is followed through a link, and none is on another file system than its folder, nor is a folder on another one than
+//! the shared memory it lies in: any user may mount one of its own there (FUSE), which never answers. What is opened asks
+//! such a file system nothing, and nothing here looks at a path by other means. Nothing that is opened for writing gets the number of a standard stream that the
 //! program closed: what others print there would be written into it.
 
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::fs::DirBuilder;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Stat,
+};
+use rustix::io::Errno;
 
 use crate::sys::fork;
 use crate::sys::process::{effective_uid, variable};
@@ -22,24 +30,138 @@ const MOST_ENTRIES: usize = 20_000;
 /// What the name of a file on its way into the totals begins with.
 const FOLDING: &str = "folding-";
 
-/// What the name of a user's folder in shared memory begins with; the user's number follows.
+/// What the name of a user's folder in shared memory begins with; the user's number follows, and a point and another number
+/// if another user had made a folder of the first name.
 const PREFIX: &str = "wattlock-";
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The folder of the calling user's telemetry files: `WATTLOCK_TELEMETRY_DIR` if set, else one in shared memory.
-pub(super) fn own_path() -> PathBuf {
-    let default = || PathBuf::from(format!("{SHARED_MEMORY}/{PREFIX}{}", effective_uid()));
-    variable("WATTLOCK_TELEMETRY_DIR").unwrap_or_else(default)
+/// Most folders with a second name of one's own number that are looked at: any user can make them.
+const MOST_SECOND: usize = 1024;
+
+/// The folder that `WATTLOCK_TELEMETRY_DIR` names.
+pub(super) fn named() -> Option<PathBuf> {
+    variable("WATTLOCK_TELEMETRY_DIR")
 }
 
-/// Folders in shared memory that are named after the user with this number, lowest numbers first.
-pub(super) fn shared() -> Vec<(u32, PathBuf)> {
+/// A name in shared memory: the user's number, and what tells several folders of it apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name {
+    pub(super) uid: u32,
+    second: Option<u64>,
+}
+
+impl Name {
+    fn parse(text: &str) -> Option<Name> {
+        let digits = text.strip_prefix(PREFIX)?;
+        let (uid, second) = digits.split_once('.').map_or((digits, None), |(uid, more)| (uid, Some(more)));
+        let fine = is_number(uid) && second.is_none_or(is_number);
+        let second = second.map(str::parse).transpose().ok()?;
+        fine.then(|| Some(Name { uid: uid.parse().ok()?, second }))?
+    }
+
+    pub(super) fn path(self) -> PathBuf {
+        let second = self.second.map(|number| format!(".{number}")).unwrap_or_default();
+        PathBuf::from(format!("{SHARED_MEMORY}/{PREFIX}{}{second}", self.uid))
+    }
+}
+
+/// Names in shared memory that are a user's, lowest numbers first. Whose they are is not looked at.
+pub(super) fn shared() -> Vec<Name> {
     let entries = std::fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten();
-    let uid = |name: &str| name.strip_prefix(PREFIX).filter(|digits| is_number(digits))?.parse().ok();
-    let mut all: Vec<(u32, PathBuf)> =
-        entries.filter_map(|entry| Some((uid(entry.file_name().to_str()?)?, entry.path()))).collect();
+    let mut all: Vec<Name> = entries.filter_map(|entry| Name::parse(entry.file_name().to_str()?)).collect();
     all.sort();
     all
+}
+
+/// The calling user's folders.
+pub(super) fn own() -> impl Iterator<Item = (PathBuf, Folder)> {
+    let uid = effective_uid();
+    let in_memory =
+        || shared().into_iter().filter(move |name| name.uid == uid).take(MOST_SECOND).map(Name::path);
+    let paths = named().map_or_else(|| in_memory().collect(), |path| vec![path]);
+    paths.into_iter().filter_map(ours)
+}
+
+/// The folder for a new file of the calling user, made if there is none. If another user made one of its name first, it has
+/// a second name, which nobody can foresee.
+pub(super) fn own_or_made() -> Option<(PathBuf, Folder)> {
+    if let Some(path) = named() {
+        return ours_or_made(path);
+    }
+    let name = |second| Name { uid: effective_uid(), second };
+    let seconds = || std::iter::repeat_with(|| name(Some(nanoseconds()))).take(3);
+    let second = || own().next().or_else(|| seconds().find_map(|name| ours_or_made(name.path())));
+    ours_or_made(name(None).path()).or_else(second)
+}
+
+fn nanoseconds() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
+}
+
+fn ours(path: PathBuf) -> Option<(PathBuf, Folder)> {
+    Folder::open(&path).filter(Folder::is_ours).map(|folder| (path, folder))
+}
+
+fn ours_or_made(path: PathBuf) -> Option<(PathBuf, Folder)> {
+    ours(path.clone()).or_else(|| {
+        make(&path);
+        ours(path)
+    })
+}
+
+/// For its owner alone, whatever the umask says. What is there stays as it is.
+fn make(path: &Path) {
+    if DirBuilder::new().mode(0o700).create(path).is_err() {
+        return;
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(made) = open_folder(path, flags) else { return };
+    let stat = rustix::fs::fstat(&made);
+    if stat.is_ok_and(|stat| stat.st_uid == effective_uid() && stat.st_mode & 0o777 != 0o700) {
+        let made = format!("/proc/self/fd/{}", made.as_raw_fd());
+        let _ = std::fs::set_permissions(made, std::fs::Permissions::from_mode(0o700));
+    }
+}
+
+/// Opens a folder; one in shared memory only if nothing is mounted on it.
+fn open_folder(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) if parent == Path::new(SHARED_MEMORY) => {
+            let parent = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let parent = rustix::fs::open(SHARED_MEMORY, parent, Mode::empty())?;
+            within(parent.as_fd(), &CString::new(name.as_bytes()).map_err(|_| Errno::INVAL)?, flags)
+        }
+        _ => rustix::fs::open(path, flags, Mode::empty()),
+    }
+}
+
+/// Opens what lies in a folder, on the same file system, through no link.
+fn within(folder: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+    match rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve) {
+        // Before Linux 5.6, and in a sandbox that does not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => within_by_mount(folder, name, flags),
+        outcome => outcome,
+    }
+}
+
+/// The same without that call: a descriptor that is only a place asks the file system nothing.
+fn within_by_mount(folder: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let place = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let place = rustix::fs::openat(folder, name, place, Mode::empty())?;
+    let mounts = [folder, place.as_fd()].map(mount_of);
+    if mounts[0].is_none() || mounts[0] != mounts[1] {
+        return Err(Errno::XDEV);
+    }
+    let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+    rustix::fs::open(path, flags - OFlags::NOFOLLOW, Mode::empty())
+}
+
+/// The number of the mount that a descriptor is on.
+fn mount_of(fd: BorrowedFd<'_>) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
 }
 
 /// Digits as `{}` writes a number.
@@ -72,18 +194,29 @@ pub(super) struct Listed {
 impl Folder {
     /// `None` if it is none, a link, or not to be read.
     pub(super) fn open(path: &Path) -> Option<Folder> {
+        Folder::open_or_why(path).ok()
+    }
+
+    /// The same with the reason.
+    pub(super) fn open_or_why(path: &Path) -> rustix::io::Result<Folder> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
         let mut plugs = Vec::new();
         loop {
-            let fd = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+            let fd = open_folder(path, flags)?;
             if fd.as_raw_fd() <= 2 {
                 plugs.push(fd);
                 continue;
             }
-            let stat = rustix::fs::fstat(&fd).ok()?;
+            let stat = rustix::fs::fstat(&fd)?;
             let closed = stat.st_mode & 0o022 == 0;
-            return Some(Folder { fd, _plugs: plugs, owner: stat.st_uid, closed });
+            return Ok(Folder { fd, _plugs: plugs, owner: stat.st_uid, closed });
         }
+    }
+
+    /// The same as if it were another user's.
+    #[cfg(test)]
+    pub(super) fn of_another(folder: &Folder, owner: u32) -> Folder {
+        Folder { fd: folder.fd.try_clone().unwrap(), _plugs: Vec::new(), owner, closed: folder.closed }
     }
 
     /// The user whose folder it is.
@@ -125,7 +258,7 @@ impl Folder {
     pub(super) fn open_to_read(&self, name: &CStr) -> rustix::io::Result<Option<(OwnedFd, Stat)>> {
         // Not through a link, and not a pipe that would keep the reader waiting.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
+        let fd = within(self.fd.as_fd(), name, flags)?;
         let stat = rustix::fs::fstat(&fd)?;
         let plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 1;
         let theirs = stat.st_uid == self.owner && stat.st_mode & 0o022 == 0;
@@ -143,6 +276,17 @@ impl Folder {
     /// A new file that only its owner reads; an error if there is one of that name.
     pub(super) fn create(&self, name: &CStr) -> rustix::io::Result<OwnedFd> {
         self.open_to_write(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
+    }
+
+    /// A new file that only its owner reads and that has no name yet: of a process that is killed nothing stays.
+    pub(super) fn create_nameless(&self) -> rustix::io::Result<OwnedFd> {
+        self.open_to_write(c".", OFlags::RDWR | OFlags::TMPFILE)
+    }
+
+    /// Gives such a file its name; an error if there is one of that name.
+    pub(super) fn name(&self, file: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
+        let file = format!("/proc/self/fd/{}", file.as_raw_fd());
+        rustix::fs::linkat(CWD, file, &self.fd, name, AtFlags::SYMLINK_FOLLOW)
     }
 
     /// An empty file that only its owner reads, new or emptied.
@@ -227,7 +371,7 @@ pub(super) fn number(name: &CStr) -> Option<u32> {
     (is_number(pid) && is_number(serial)).then(|| pid.parse().ok())?
 }
 
-fn is_folding(name: &CStr) -> bool {
+pub(super) fn is_folding(name: &CStr) -> bool {
     let rest = || name.to_str().ok()?.strip_prefix(FOLDING)?.split_once('-');
     rest().is_some_and(|(turn, name)| {
         is_number(turn) && CString::new(name).is_ok_and(|name| number(&name).is_some())
@@ -272,6 +416,41 @@ mod tests {
         }
         for name in [c"folding-1", c"folding--1-1", c"folding-x-1-1", c"folding-1-1", c"folding-1-1-1-1"] {
             assert!(!is_folding(name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn folders_in_shared_memory_are_named_after_their_user() {
+        for (text, uid, second) in [("wattlock-0", 0, None), ("wattlock-1000.17", 1000, Some(17))] {
+            let name = Name::parse(text).unwrap();
+            assert_eq!(name, Name { uid, second });
+            assert_eq!(name.path(), Path::new("/dev/shm").join(text));
+        }
+        for text in [
+            "wattlock-",
+            "wattlock-01",
+            "wattlock-1.",
+            "wattlock-1.x",
+            "wattlock-1.2.3",
+            "wattlock-4294967296",
+        ] {
+            assert_eq!(Name::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_on_another_file_system_or_behind_a_link_is_opened() {
+        let place = tempfile::tempdir_in(SHARED_MEMORY).unwrap();
+        std::fs::write(place.path().join("file"), b"x").unwrap();
+        std::os::unix::fs::symlink("file", place.path().join("link")).unwrap();
+        let folder = Folder::open(place.path()).unwrap();
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        for open in [within, within_by_mount] {
+            assert!(open(folder.fd.as_fd(), c"file", flags).is_ok());
+            assert_eq!(open(folder.fd.as_fd(), c"link", flags).unwrap_err(), Errno::LOOP);
+            assert_eq!(open(folder.fd.as_fd(), c"none", flags).unwrap_err(), Errno::NOENT);
+            assert_eq!(open(root.as_fd(), c"proc", flags).unwrap_err(), Errno::XDEV);
         }
     }
 

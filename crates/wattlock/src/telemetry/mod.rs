@@ -50,6 +50,9 @@ pub use read::{Cell, EngineCounts, Snapshot, parse};
 pub use scan::{Scan, User, read_all, read_own, read_running, scan};
 pub use totals::{OTHER, Sum, Totals, shortened, sums_of};
 
+/// The layout that is written, and the only one that is read.
+const FORMAT: u32 = 1;
+
 /// What is counted for each engine and kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
@@ -137,6 +140,12 @@ pub struct Header {
     /// one of the same number. 0 where that could not be read.
     #[serde(default)]
     pub born: u64,
+    /// The number of the process's PID namespace (`/proc/PID/ns/pid`): elsewhere its number is another's. 0 where unknown.
+    #[serde(default)]
+    pub pid_ns: u64,
+    /// The number of its time namespace: elsewhere it began at another time. 0 where unknown.
+    #[serde(default)]
+    pub time_ns: u64,
     /// Policy in force.
     pub policy: String,
     /// Objective in force.
@@ -180,14 +189,17 @@ pub(crate) struct Identity {
 impl Identity {
     pub(crate) fn header(&self) -> Header {
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let here = file::Namespaces::here();
         let reasons: Vec<&str> = Reason::ALL.iter().map(|reason| reason.name()).collect();
         Header {
-            format: 1,
+            format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             program: self.program.clone(),
             started: seconds_since_epoch(),
             born: file::born(std::process::id()).unwrap_or(0),
+            pid_ns: here.pid,
+            time_ns: here.time,
             policy: self.policy.clone(),
             objective: self.objective.clone(),
             profile: self.profile.clone(),

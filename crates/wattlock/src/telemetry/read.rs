@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use serde::Serialize;
 use wattlock_meter::Record;
 
-use super::Header;
 use super::file::{BEGIN, ENDED, HEADER_BYTES};
 use super::folder::Folder;
+use super::{FORMAT, Header};
 
 /// One engine's counts of one kind; only those with anything in them are listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -208,9 +208,30 @@ impl Rows {
         }
     }
 
-    fn snapshot(&self, header: &Header) -> Snapshot {
+    /// What a snapshot of them would have: cells and fallbacks, and the bytes of their names.
+    fn cost(&self, header: &Header) -> (u64, u64) {
         let (kinds, cell, engine_words) = (header.kinds.len(), header.cell.len(), header.engine.len());
-        let place = |names: &[String], name: &str| names.iter().position(|known| known == name);
+        let shows = ["requests", "errors", "refused"].map(|name| place(&header.cell, name));
+        let counts = |start: usize| shows.iter().flatten().any(|place| self.sums[start + place] > 0);
+        let first_reason = engine_words.saturating_sub(header.reasons);
+        let (mut items, mut text) = (0, 0);
+        let mut add = |bytes: usize| {
+            items += 1;
+            text += bytes as u64;
+        };
+        for (e, engine) in header.engines.iter().enumerate() {
+            add(engine.len() + header.details.get(e).map_or(0, String::len));
+            let counted = header.kinds.iter().enumerate().filter(|(k, _)| counts((e * kinds + k) * cell));
+            counted.for_each(|(_, kind)| add(engine.len() + kind.len()));
+            let start = header.engines.len() * kinds * cell + e * engine_words;
+            let counted = (first_reason..engine_words).filter(|place| self.sums[start + place] > 0);
+            counted.for_each(|place| add(header.engine[place].len()));
+        }
+        (items, text)
+    }
+
+    fn snapshot(&self, header: Header) -> Snapshot {
+        let (kinds, cell, engine_words) = (header.kinds.len(), header.cell.len(), header.engine.len());
         let at = |place: Option<usize>, start: usize| place.map_or(0, |place| self.sums[start + place]);
         let in_cell = super::CELL_NAMES.map(|name| place(&header.cell, name));
         let in_engine = super::ENGINE_NAMES.map(|name| place(&header.engine, name));
@@ -266,7 +287,7 @@ impl Rows {
                 }
             }
         }
-        Snapshot { header: header.clone(), engines, cells, energy: Vec::new() }
+        Snapshot { header, engines, cells, energy: Vec::new() }
     }
 }
 
@@ -274,14 +295,18 @@ impl Rows {
 pub(super) fn sum(header: &Header, words: &[AtomicU64], counts: impl Fn(usize) -> bool) -> Snapshot {
     let nothing = Rows { sums: Vec::new(), rows: 0 };
     let Some(mut rows) = Rows::new(header).filter(|rows| !rows.sums.is_empty()) else {
-        return nothing.snapshot(&Header { engines: Vec::new(), ..header.clone() });
+        return nothing.snapshot(Header { engines: Vec::new(), ..header.clone() });
     };
     let row = rows.sums.len();
     // No more rows than there are.
     for (at, words) in words.chunks_exact(row).enumerate().take(header.rows).filter(|(at, _)| counts(*at)) {
         rows.add(at * row, words.iter().map(|word| word.load(Relaxed)));
     }
-    rows.snapshot(header)
+    rows.snapshot(header.clone())
+}
+
+fn place(names: &[String], name: &str) -> Option<usize> {
+    names.iter().position(|known| known == name)
 }
 
 /// Largest file that is read: several times ours.
@@ -293,28 +318,64 @@ const MOST_ROW_WORDS: usize = 1 << 16;
 /// Bytes that are read at once.
 const PIECE: usize = 64 << 10;
 
-/// How much of one user's files is read: however many there are, the others' get their turn.
+/// How much of one user's files is read and held: however many there are, the others' get their turn.
 #[derive(Debug, Clone)]
 pub(super) struct Budget {
     files: usize,
     bytes: u64,
+    /// Cells, engines and fallbacks.
+    cells: u64,
+    /// Bytes of headers and names.
+    text: u64,
 }
 
 impl Budget {
-    /// For all files of one user.
+    /// For all files of one user: many times what a thousand processes count.
     pub(super) fn of_a_user() -> Budget {
-        Budget { files: 1024, bytes: 32 << 20 }
+        Budget { files: 1024, bytes: 32 << 20, cells: 1 << 16, text: 16 << 20 }
     }
 
-    /// For one file.
+    /// For one file, whatever is in it.
     pub(super) fn one_file() -> Budget {
-        Budget { files: 1, bytes: MOST_BYTES }
+        Budget { files: 1, bytes: MOST_BYTES, cells: u64::MAX, text: u64::MAX }
+    }
+
+    /// For what is held of all users at once.
+    pub(super) fn of_all() -> Budget {
+        Budget { files: usize::MAX, bytes: u64::MAX, cells: 1 << 18, text: 64 << 20 }
     }
 
     fn spend(&mut self, bytes: u64) -> Option<()> {
         self.bytes = self.bytes.checked_sub(bytes)?;
         Some(())
     }
+
+    /// `None`, and nothing spent, if one of them is more than there is.
+    fn hold(&mut self, (cells, text): (u64, u64)) -> Option<()> {
+        let rest = (self.cells.checked_sub(cells)?, self.text.checked_sub(text)?);
+        (self.cells, self.text) = rest;
+        Some(())
+    }
+
+    /// Whether there is room for what was read, which then is spent.
+    pub(super) fn holds(&mut self, snapshot: &Snapshot) -> bool {
+        let cells = snapshot.cells.iter().map(|cell| cell.engine.len() + cell.kind.len());
+        let reasons = snapshot.engines.iter().flat_map(|engine| &engine.fallbacks);
+        let engines = snapshot.engines.iter().map(|engine| engine.engine.len() + engine.detail.len());
+        let all = cells.chain(engines).chain(reasons.map(|(reason, _)| reason.len()));
+        let cost = all.fold((0, 0), |(items, text), bytes| (items + 1, text + bytes as u64));
+        self.hold((cost.0, cost.1 + size_of_header(&snapshot.header))).is_some()
+    }
+}
+
+/// Bytes of a header's texts, and of their places in memory.
+fn size_of_header(header: &Header) -> u64 {
+    let Header { version, program, policy, objective, profile, .. } = header;
+    let Header { engines, details, energy, inactive, kinds, cell, engine, .. } = header;
+    let lists = [engines, details, energy, kinds, cell, engine].into_iter().flatten();
+    let pairs = inactive.iter().flat_map(|(name, why)| [name, why]);
+    let all = [version, program, policy, objective, profile].into_iter().chain(lists).chain(pairs);
+    all.map(|text| (size_of::<String>() + text.len()) as u64).sum()
 }
 
 /// Why a file is not read.
@@ -353,9 +414,10 @@ pub(super) fn read_file(
     let (text, ended) = read_header(&file, budget)?;
     let header = header_of(&text).ok_or(Unread::Wrong)?;
     let mut rows = Rows::new(&header).ok_or(Unread::Wrong)?;
+    budget.hold((0, size_of_header(&header))).ok_or(Unread::NotNow)?;
     let mut piece = vec![0; PIECE];
     let mut at = HEADER_BYTES;
-    while let Some(data) = next_data(&file, at, stat.st_size as u64) {
+    'file: while let Some(data) = next_data(&file, at, stat.st_size as u64) {
         at = data.start;
         while at < data.end {
             let wanted = piece.len().min((data.end - at) as usize);
@@ -365,12 +427,14 @@ pub(super) fn read_file(
             let words = piece[..read].as_chunks::<8>().0;
             rows.add(((at - HEADER_BYTES) / 8) as usize, words.iter().map(|word| u64::from_ne_bytes(*word)));
             if words.is_empty() {
-                return Ok((rows.snapshot(&header), ended));
+                break 'file;
             }
             at += words.len() as u64 * 8;
         }
     }
-    Ok((rows.snapshot(&header), ended))
+    // Before it is made: it may be much larger than the file.
+    budget.hold(rows.cost(&header)).ok_or(Unread::NotNow)?;
+    Ok((rows.snapshot(header), ended))
 }
 
 /// The next part of a file that is no hole, from a multiple of 8 on; `None` behind the last.
@@ -390,7 +454,7 @@ fn next_data(file: &File, from: u64, end: u64) -> Option<std::ops::Range<u64>> {
 }
 
 /// A header's text, begun as a living process's, and whether the process has ended.
-fn read_header(file: &File, budget: &mut Budget) -> Result<(Vec<u8>, bool), Unread> {
+pub(super) fn read_header(file: &File, budget: &mut Budget) -> Result<(Vec<u8>, bool), Unread> {
     let mut text = Vec::new();
     while !text.contains(&0) {
         let (before, more) = (text.len(), if text.is_empty() { 8192 } else { PIECE });
@@ -412,9 +476,10 @@ fn read_header(file: &File, budget: &mut Budget) -> Result<(Vec<u8>, bool), Unre
     Ok((text, ended))
 }
 
-/// The header with this text, which may be anybody's.
-fn header_of(text: &[u8]) -> Option<Header> {
-    let mut header: Header = serde_json::from_slice(text).ok()?;
+/// The header with this text, which may be anybody's. One of another layout is none of ours.
+pub(super) fn header_of(text: &[u8]) -> Option<Header> {
+    let mut header: Header =
+        serde_json::from_slice(text).ok().filter(|header: &Header| header.format == FORMAT)?;
     row_words(&header)?;
     texts(&mut header).for_each(|text| {
         if let Cow::Owned(clean) = shown(text) {
@@ -431,7 +496,7 @@ pub fn parse(bytes: &[u8]) -> Option<Snapshot> {
     let header = header_of(head.split(|byte| *byte == 0).next()?)?;
     let mut rows = Rows::new(&header)?;
     rows.add(0, counters.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)));
-    Some(rows.snapshot(&header))
+    Some(rows.snapshot(header))
 }
 
 /// Another user's text as it may be shown: without control characters, and without those that hide others or turn the

@@ -23,6 +23,7 @@ use rustix::io::Errno;
 
 use super::folder::{Folder, Lock};
 use super::read::{Snapshot, passes, shown};
+use crate::sys::counters::may_have;
 
 const NAME: &CStr = c"totals";
 const NEXT: &CStr = c"totals.next";
@@ -242,9 +243,13 @@ impl Totals {
     pub(super) fn replace(&mut self, folder: &Folder, _: &Lock, taken_in: Vec<CString>) -> bool {
         self.generation += 1;
         self.taken_in = taken_in;
+        let bytes = self.to_bytes();
+        if !may_have(bytes.len() as u64) {
+            return false;
+        }
         let write = || -> std::io::Result<()> {
             let mut file = std::fs::File::from(folder.create_over(NEXT)?);
-            file.write_all(&self.to_bytes())?;
+            file.write_all(&bytes)?;
             super::fold::step()?;
             Ok(folder.replace(NEXT, NAME)?)
         };
