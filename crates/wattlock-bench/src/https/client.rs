@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustls::client::ClientConnection;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, HandshakeKind, NamedGroup};
@@ -149,6 +150,7 @@ pub fn drive(load: &Load<'_>, cpu: &dyn Fn() -> Result<Duration>) -> Result<Tall
         epoll: epoll::create(CreateFlags::CLOEXEC)?,
         opened: vec![0; load.sorts.len()],
         asked: 0,
+        works: false,
         tally: Tally::default(),
         buffer: vec![0; 256 << 10],
     };
@@ -161,6 +163,7 @@ pub fn drive(load: &Load<'_>, cpu: &dyn Fn() -> Result<Duration>) -> Result<Tall
         match counting {
             None if now - start >= WARM_UP => {
                 let failed = std::mem::take(&mut crowd.tally);
+                crowd.works = failed.done > 0;
                 crowd.tally = Tally { failed: failed.failed, failure: failed.failure, ..Tally::default() };
                 let before = cpu()?;
                 counting = Some((Instant::now(), before));
@@ -184,7 +187,11 @@ pub fn drive(load: &Load<'_>, cpu: &dyn Fn() -> Result<Duration>) -> Result<Tall
         }
         events.clear();
         let wait = rustix::time::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-        epoll::wait(&crowd.epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait))?;
+        match epoll::wait(&crowd.epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait)) {
+            // A signal: if it was the user's, that is seen above.
+            Err(Errno::INTR) => continue,
+            waited => waited?,
+        };
         for event in events.drain(..) {
             let slot = event.data.u64() as usize;
             match crowd.advance(&mut slots[slot]) {
@@ -207,6 +214,8 @@ struct Crowd<'a> {
     /// Connections so far, of each sort.
     opened: Vec<u64>,
     asked: usize,
+    /// Whether anything succeeded before counting started.
+    works: bool,
     tally: Tally,
     buffer: Vec<u8>,
 }
@@ -290,7 +299,7 @@ impl Crowd<'_> {
 
     fn failed(&mut self, why: String) -> Result<()> {
         self.tally.failed += 1;
-        if self.tally.done == 0 && self.tally.failed >= HOPELESS {
+        if !self.works && self.tally.done == 0 && self.tally.failed >= HOPELESS {
             bail!("{}: {why}", self.load.address);
         }
         self.tally.failure.get_or_insert(why);
@@ -537,6 +546,7 @@ fn write(connection: &mut Connection) -> Result<(), String> {
         match tls.write_tls(&mut connection.stream) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error.to_string()),
         }
     }
