@@ -98,6 +98,13 @@ impl Row {
         Row { bench, row, params, against, unit, ours, theirs, ratio, low, high, by, rounds, note, detail }
     }
 
+    /// Takes the comparison out of a row whose sides did not do the same: what is left says why.
+    pub fn without_comparison(mut self) -> Row {
+        (self.theirs, self.ratio, self.low, self.high) = (None, None, None, None);
+        self.detail.retain(|name, _| !name.starts_with("by_"));
+        self
+    }
+
     /// Names the peer.
     pub fn against(mut self, peer: impl Into<String>) -> Row {
         self.against = peer.into();

@@ -1,5 +1,6 @@
 //! A site's configuration, changed so that a copy of it runs beside the site and touches nothing of it: every address
-//! is a free port of loopback, every file that nginx writes lies in folders of ours, and no request leaves this machine.
+//! is a free port of loopback, every file that nginx writes lies in folders of ours, and no request leaves this
+//! machine or reaches the site.
 //!
 //! [`policy`](super::policy) says what becomes of which directive; this carries it out. It opens no file but keys and
 //! certificates, to see whether they can be read.
@@ -18,9 +19,11 @@ use wattlock_shell::parts::MODULE;
 
 use super::frame::{self, has};
 use super::listen::{self, Peer, Socket};
-use super::policy::{self, Fate};
-use super::sockets::{Mapped, Ports, Sockets};
+use super::policy::{self, Fate, SETTINGS_LEFT_OUT};
+use super::servers::{Servers, Target};
+use super::sockets::{Mapped, Ports, Reached, Sockets};
 use super::tree::Tree;
+use super::trust;
 
 /// How a copy is made.
 #[derive(Debug)]
@@ -31,9 +34,9 @@ pub struct Plan<'a> {
     pub prefix: &'a Path,
     /// The configuration's folder.
     pub config: &'a Path,
-    /// A folder that nobody else reads: logs and sockets.
+    /// A folder that nobody else reads: logs.
     pub folder: &'a Path,
-    /// A folder in which nginx's workers may write: bodies and caches.
+    /// A folder in which nginx's workers may write: bodies, caches and sockets, to which they connect.
     pub spool: &'a Path,
     /// Wattlock's module; none: the stock side.
     pub module: Option<&'a Path>,
@@ -68,19 +71,6 @@ pub struct Twin {
     pub ports: Ports,
 }
 
-/// A server that speaks TLS.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// The name by which clients ask for it.
-    pub name: String,
-    /// Where the configuration has it.
-    pub place: String,
-    /// Where its copy listens.
-    pub address: SocketAddr,
-    /// Whether it expects a line of the PROXY protocol first.
-    pub proxied: bool,
-}
-
 impl Twin {
     /// Makes a copy.
     ///
@@ -94,7 +84,8 @@ impl Twin {
             groups: BTreeMap::new(),
             logs: Vec::new(),
             caches: 0,
-            targets: Vec::new(),
+            servers: Servers::default(),
+            answered: Vec::new(),
             notes: BTreeMap::new(),
             connections: None,
         };
@@ -113,8 +104,9 @@ impl Twin {
             }
             conf::write(&mut text, &one, &mut place);
         }
+        let targets = maker.targets();
         let addresses = maker.sockets.addresses().chain(status).collect();
-        let Maker { sockets: Sockets { ports, .. }, targets, notes, .. } = maker;
+        let Maker { sockets: Sockets { ports, .. }, notes, .. } = maker;
         Ok(Twin { text, origins, addresses, targets, notes, status, ports })
     }
 
@@ -136,12 +128,14 @@ struct Maker<'a> {
     tree: &'a Tree,
     plan: &'a Plan<'a>,
     sockets: Sockets,
-    /// Named groups of servers, and whether all of each are on this machine.
+    /// Named groups of servers, in small letters as nginx compares them, and whether the copy may ask all of each.
     groups: BTreeMap<String, bool>,
     /// Names of logs; a copy's is its place in this list.
     logs: Vec<String>,
     caches: usize,
-    targets: Vec<Target>,
+    servers: Servers,
+    /// How many directives of each server answer with 204.
+    answered: Vec<usize>,
     notes: BTreeMap<String, Vec<String>>,
     /// `worker_connections`.
     connections: Option<(usize, String)>,
@@ -149,37 +143,71 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     fn note(&mut self, what: String, one: &Directive) {
-        let place = self.tree.place(one);
+        self.note_at(what, self.tree.place(one));
+    }
+
+    fn note_at(&mut self, what: String, place: String) {
         let places = self.notes.entry(what).or_default();
         if !places.contains(&place) {
             places.push(place);
         }
     }
 
-    /// Finds the sockets and the groups, wherever they stand: what comes first may name what comes last.
+    /// Finds the sockets, the servers and the groups, wherever they stand: what comes first may name what comes last.
     fn survey(&mut self, directives: &[Directive]) -> Result<()> {
-        for http in directives.iter().filter(|one| one.name() == "http") {
-            let block = http.block.as_deref().unwrap_or_default();
-            for server in block.iter().filter(|one| one.name() == "server") {
-                for one in server.block.iter().flatten().filter(|one| one.name() == "listen") {
-                    for socket in self.listened(one)? {
-                        self.sockets.give(socket, self.plan.folder).with_context(|| self.tree.place(one))?;
-                    }
-                }
-                if !has(server.block.as_deref().unwrap_or_default(), "listen") {
-                    self.sockets.give(silent(), self.plan.folder)?;
-                }
-            }
-            for group in block.iter().filter(|one| one.name() == "upstream") {
-                let members = group.block.iter().flatten().filter(|one| one.name() == "server");
-                let here = |one: &Directive| {
-                    let address = one.argument(1).unwrap_or_default();
-                    !matches!(listen::peer(address, 80, |_| false), Peer::Elsewhere)
-                };
-                let local = members.clone().count() > 0 && members.clone().all(here);
-                self.groups.insert(group.argument(1).unwrap_or_default().to_owned(), local);
+        for other in directives.iter().filter(|one| ["stream", "mail"].contains(&one.name())) {
+            self.miss(other.block.as_deref().unwrap_or_default())?;
+        }
+        let blocks = || directives.iter().filter(|one| one.name() == "http");
+        for http in blocks().map(|http| http.block.as_deref().unwrap_or_default()) {
+            for server in http.iter().filter(|one| one.name() == "server") {
+                self.serves(server, http)?;
             }
         }
+        for http in blocks().map(|http| http.block.as_deref().unwrap_or_default()) {
+            for group in http.iter().filter(|one| one.name() == "upstream") {
+                let mut members =
+                    group.block.iter().flatten().filter(|one| one.name() == "server").peekable();
+                let local = members.peek().is_some() && members.all(|one| self.member(one).is_some());
+                self.groups.insert(group.argument(1).unwrap_or_default().to_ascii_lowercase(), local);
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers where the site listens and its copy does not.
+    fn miss(&mut self, block: &[Directive]) -> Result<()> {
+        for one in block {
+            if one.name() == "listen" {
+                let is_named = listen::is_named(one.argument(1).unwrap_or_default());
+                for socket in self.listened(one)? {
+                    self.sockets.describe(&socket, is_dual(one), is_named);
+                    self.sockets.miss(socket);
+                }
+            }
+            self.miss(one.block.as_deref().unwrap_or_default())?;
+        }
+        Ok(())
+    }
+
+    /// Takes in a server and where it listens.
+    fn serves(&mut self, server: &Directive, http: &[Directive]) -> Result<()> {
+        let block = server.block.as_deref().unwrap_or_default();
+        let mut listens: Vec<(&[String], Vec<Socket>)> = Vec::new();
+        for one in block.iter().filter(|one| one.name() == "listen") {
+            let sockets = self.listened(one)?;
+            let is_named = listen::is_named(one.argument(1).unwrap_or_default());
+            for socket in &sockets {
+                self.sockets.describe(socket, is_dual(one), is_named);
+                self.sockets.give(socket.clone(), self.plan.spool).with_context(|| self.tree.place(one))?;
+            }
+            listens.push((one.words.get(2..).unwrap_or_default(), sockets));
+        }
+        if listens.is_empty() {
+            self.sockets.give(silent(), self.plan.spool)?;
+            listens.push((&[][..], vec![silent()]));
+        }
+        self.servers.add(self.tree.place(server), block, http, listens);
         Ok(())
     }
 
@@ -213,8 +241,8 @@ impl Maker<'_> {
         }
         let Some(fate) = policy::fate(name) else {
             bail!(
-                "{place}: `{}` is not in the list of directives that are safe to run twice: take it out of a copy of the \
-                 configuration, and name that copy",
+                "{place}: `{}` is not in the list of directives that are safe to run twice: take it out of a copy of \
+                 the configuration, and name that copy",
                 name.escape_debug()
             );
         };
@@ -240,12 +268,7 @@ impl Maker<'_> {
                     out.push(self.listens(one, &socket));
                 }
             }
-            Fate::Module => {
-                let path = self.plan.prefix.join(one.argument(1).unwrap_or_default());
-                if path.file_name().is_none_or(|file| file != MODULE) {
-                    out.push(with_word(one, 1, path.display().to_string()));
-                }
-            }
+            Fate::Module => out.extend(self.module(one)?),
             Fate::Environment => {
                 let variable = one.argument(1).unwrap_or_default();
                 if !["OPENSSL", "WATTLOCK", "LD_", "NGINX"].iter().any(|start| variable.starts_with(start)) {
@@ -253,13 +276,15 @@ impl Maker<'_> {
                 }
             }
             Fate::Upstream => {
-                let local = self.groups.get(one.argument(1).unwrap_or_default()).copied().unwrap_or(false);
+                let name = one.argument(1).unwrap_or_default().to_ascii_lowercase();
+                let local = self.groups.get(&name).copied().unwrap_or(false);
                 if self.plan.with_upstreams && local {
                     self.nested(one, out)?;
                 }
             }
             Fate::Wattlock => {
-                if self.plan.module.is_some() {
+                let setting = one.argument(1).filter(|_| name == "wattlock_set").unwrap_or_default();
+                if self.plan.module.is_some() && !SETTINGS_LEFT_OUT.contains(&setting) {
                     out.push(one.clone());
                 }
             }
@@ -279,21 +304,35 @@ impl Maker<'_> {
 
     fn nested(&mut self, one: &Directive, out: &mut Vec<Directive>) -> Result<()> {
         let name = one.name();
-        let mut block = self.block(name, one.block.as_deref().unwrap_or_default())?;
         if name == "server" {
-            if !has(&block, "listen") {
-                let socket = silent();
-                block.push(
-                    self.listens(
-                        &Directive { block: None, ..with_word(one, 0, "listen".to_owned()) },
-                        &socket,
-                    ),
-                );
-            }
-            self.target(one)?;
+            self.answered.push(0);
+        }
+        let mut block = self.block(name, one.block.as_deref().unwrap_or_default())?;
+        if name == "server" && !has(&block, "listen") {
+            let listen = Directive { block: None, ..with_word(one, 0, "listen".to_owned()) };
+            block.push(self.listens(&listen, &silent()));
         }
         out.push(self.plain(&Directive { block: Some(block), ..one.clone() }));
         Ok(())
+    }
+
+    fn module(&mut self, one: &Directive) -> Result<Option<Directive>> {
+        let path = self.plan.prefix.join(one.argument(1).unwrap_or_default());
+        let file = path.file_name().unwrap_or_default();
+        if file == MODULE {
+            return Ok(None);
+        }
+        let place = || self.tree.place(one);
+        ensure!(
+            file.to_str().is_some_and(policy::loads),
+            "{}: `load_module` of {}, which is none of the known modules: loading it runs what is in it; take it out \
+             of a copy of the configuration, and name that copy",
+            place(),
+            wattlock_door::one_line(&path)
+        );
+        trust::whole_path(&path).with_context(place)?;
+        self.note("loaded into the copies, too: `load_module`".to_owned(), one);
+        Ok(Some(with_word(one, 1, path.display().to_string())))
     }
 
     fn stays(&mut self, one: &Directive) -> Option<Directive> {
@@ -373,33 +412,45 @@ impl Maker<'_> {
             return Some(with_word(one, 1, format!("{scheme}{address}{uri}")));
         }
         let local = self.here(scheme, address).is_some();
-        let why = if local { "without --with-upstreams" } else { "not on this machine" };
+        let why = match listen::peer(address, 80, |_| false) {
+            _ if local => "without --with-upstreams",
+            Peer::Elsewhere => "not on this machine",
+            _ => "it may be the site itself",
+        };
         self.note(format!("answered with 204, {why}: `{} {}`", one.name(), target.escape_debug()), one);
+        if let Some(answered) = self.answered.last_mut() {
+            *answered += 1;
+        }
         let answer = Directive { words: vec!["return".to_owned(), "204".to_owned()], ..one.clone() };
         (inside != "limit_except").then_some(answer)
     }
 
-    /// An address on this machine, as the copy is to have it: none of the site's own servers.
+    /// An address on this machine, as the copy is to have it: none that is, or could be, the site's own.
     fn here(&self, scheme: &str, address: &str) -> Option<String> {
-        let usual = if scheme.ends_with("s://") { 443 } else { 80 };
-        match listen::peer(address, usual, |name| self.groups.contains_key(name)) {
-            Peer::Elsewhere => None,
-            Peer::Group(name) => self.groups[name].then(|| name.to_owned()),
-            Peer::Unix(path) => {
-                let mapped = self.sockets.get(&Socket::Unix(path.to_owned()));
-                Some(mapped.map_or_else(|| address.to_owned(), Mapped::words))
-            }
-            Peer::Loopback(ip, port) => {
-                let own = self.sockets.at(ip, port);
-                Some(own.map_or_else(|| address.to_owned(), Mapped::words))
-            }
+        let usual = if scheme.to_ascii_lowercase().ends_with("s://") { 443 } else { 80 };
+        match listen::peer(address, usual, |name| self.groups.contains_key(&name.to_ascii_lowercase())) {
+            Peer::Group(name) => self.groups[&name.to_ascii_lowercase()].then(|| name.to_owned()),
+            peer => self.copied(peer, address),
+        }
+    }
+
+    fn copied(&self, peer: Peer<'_>, address: &str) -> Option<String> {
+        let reached = match peer {
+            Peer::Elsewhere | Peer::Group(_) => return None,
+            Peer::Unix(path) => self.sockets.at_path(path),
+            Peer::Loopback(ips, port) => self.sockets.at(&ips, port),
+        };
+        match reached {
+            Reached::Own(mapped) => Some(mapped.words()),
+            Reached::Other => Some(address.to_owned()),
+            Reached::Unclear => None,
         }
     }
 
     /// A server of a group.
     fn member(&self, one: &Directive) -> Option<Directive> {
         let address = one.argument(1)?;
-        Some(with_word(one, 1, self.here("", address)?))
+        Some(with_word(one, 1, self.copied(listen::peer(address, 80, |_| false), address)?))
     }
 
     fn listens(&self, one: &Directive, socket: &Socket) -> Directive {
@@ -410,41 +461,15 @@ impl Maker<'_> {
         Directive { words: ["listen".to_owned(), mapped].into_iter().chain(more).collect(), ..one.clone() }
     }
 
-    /// Takes a server in, if clients can ask for it over TLS.
-    fn target(&mut self, server: &Directive) -> Result<()> {
-        let block = server.block.as_deref().unwrap_or_default();
-        let on = |name: &str| block.iter().any(|one| one.name() == name && one.argument(1) == Some("on"));
-        let speaks = |one: &&Directive| {
-            one.name() == "listen" && (on("ssl") || one.words.iter().any(|word| word == "ssl"))
+    /// The servers to measure.
+    fn targets(&mut self) -> Vec<Target> {
+        let port = |socket: &Socket| match self.sockets.get(socket)? {
+            Mapped::Tcp(port) => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, *port))),
+            _ => None,
         };
-        let mut found = None;
-        for one in block.iter().filter(speaks) {
-            let is_tcp = |socket: &Socket| matches!(socket, Socket::Tcp(..));
-            if found.is_none() {
-                found = self.listened(one)?.into_iter().find(is_tcp).map(|socket| (one, socket));
-            }
-        }
-        let Some((one, socket)) = found else { return Ok(()) };
-        if on("ssl_reject_handshake") {
-            self.note("not measured, it rejects handshakes: server".to_owned(), server);
-            return Ok(());
-        }
-        let Some(Mapped::Tcp(port)) = self.sockets.get(&socket) else { return Ok(()) };
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
-        let names = block.iter().filter(|one| one.name() == "server_name").flat_map(|one| &one.words[1..]);
-        let default = one.words.iter().any(|word| matches!(word.as_str(), "default_server" | "default"));
-        let first = !self.targets.iter().any(|known| known.address == address);
-        let name = match names.clone().find_map(|name| asked(name)) {
-            Some(name) => name,
-            None if default || first => "localhost".to_owned(),
-            None => {
-                self.note("not measured, no name asks for it: server".to_owned(), server);
-                return Ok(());
-            }
-        };
-        let proxied = one.words.iter().any(|word| word == "proxy_protocol");
-        self.targets.push(Target { name, place: self.tree.place(server), address, proxied });
-        Ok(())
+        let (targets, notes) = self.servers.targets(port, &self.answered);
+        notes.into_iter().for_each(|(what, place)| self.note_at(what.to_owned(), place));
+        targets
     }
 
     /// More connections than a worker has make an nginx that answers nobody.
@@ -459,7 +484,8 @@ impl Maker<'_> {
         ensure!(
             self.plan.connections <= left,
             wattlock_door::Error::Usage(format!(
-                "{} connections, and `worker_connections {count}` has room for {left} ({place}): say --connections {left}",
+                "{} connections, and `worker_connections {count}` has room for {left} ({place}): say --connections \
+                 {left}",
                 self.plan.connections
             ))
         );
@@ -480,22 +506,9 @@ fn with_word(one: &Directive, at: usize, word: String) -> Directive {
     copied
 }
 
-/// A name with which a client asks for a server of this `server_name`; none if it is no name that can be sent.
-fn asked(name: &str) -> Option<String> {
-    let name = match name.strip_prefix('*') {
-        Some(rest) => format!("any{rest}"),
-        None => name.strip_prefix('.').unwrap_or(name).to_owned(),
-    };
-    let name = name.strip_suffix(".*").map_or(name.clone(), |front| format!("{front}.example"));
-    let label = |label: &str| {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        (1..=63).contains(&label.len())
-            && label.bytes().all(plain)
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    let number = name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
-    (name.len() <= 253 && name.split('.').all(label) && !number).then(|| name.to_ascii_lowercase())
+/// Whether an IPv6 socket takes IPv4, too.
+fn is_dual(listen: &Directive) -> bool {
+    listen.words.iter().any(|word| word == "ipv6only=off")
 }
 
 /// Whether this is an address, a network or a socket, and no name.

@@ -46,6 +46,21 @@ pub fn head(plan: &Plan<'_>, body: &[Directive]) -> Vec<Directive> {
     head
 }
 
+/// Limits of the status page's own, in place of `http`'s: an empty key is never counted (ngx_http_limit_req_module).
+/// This program does not send the header that is the key.
+fn limits() -> [(&'static str, &'static str, [Directive; 2]); 2] {
+    const KEY: &str = "$http_wattlock_no_such_header";
+    let requests = [
+        own(&["limit_req_zone", KEY, "zone=wattlock_status_requests:1m", "rate=1r/s"]),
+        own(&["limit_req", "zone=wattlock_status_requests"]),
+    ];
+    let connections = [
+        own(&["limit_conn_zone", KEY, "zone=wattlock_status_connections:1m"]),
+        own(&["limit_conn", "wattlock_status_connections", "1"]),
+    ];
+    [("limit_req", "http_limit_req_module", requests), ("limit_conn", "http_limit_conn_module", connections)]
+}
+
 /// What stands at the end of `http`: what nginx would take elsewhere if nothing were said.
 pub fn http_tail(plan: &Plan<'_>, http: &[Directive], status: Option<SocketAddr>) -> Vec<Directive> {
     let at = |folder: &Path, name: &str| folder.join(name).display().to_string();
@@ -70,6 +85,13 @@ pub fn http_tail(plan: &Plan<'_>, http: &[Directive], status: Option<SocketAddr>
             // Whatever `http` denies.
             page.extend([own(&["satisfy", "any"]), own(&["allow", "all"])]);
         }
+        for (directive, module, [zone, limit]) in limits() {
+            if has(http, directive) && !plan.nginx.lacks(module) {
+                tail.push(zone);
+                page.push(limit);
+            }
+        }
+        page.push(own(&["limit_rate", "0"]));
         let location = own_block(&["location", "=", "/wattlock_status"], page);
         // Also where the site has `wattlock off` for all of `http`: the module says here whether it is active.
         let server = vec![

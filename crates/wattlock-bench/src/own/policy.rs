@@ -79,8 +79,8 @@ const ROWS: &[(Fate, &str)] = &[
     // The main context and events.
     (
         Stays,
-        "user accept_mutex accept_mutex_delay multi_accept pcre_jit ssl_engine \
-         ssl_object_cache_inheritable thread_pool timer_resolution use worker_aio_requests worker_connections worker_rlimit_nofile \
+        "user accept_mutex accept_mutex_delay multi_accept pcre_jit ssl_engine ssl_object_cache_inheritable \
+         thread_pool timer_resolution use worker_aio_requests worker_connections worker_rlimit_nofile \
          worker_rlimit_sigpending worker_shutdown_timeout",
     ),
     // http's core.
@@ -171,6 +171,27 @@ pub fn fate(name: &str) -> Option<Fate> {
     in_rows(ROWS, name).or_else(back)
 }
 
+/// Modules that do nothing of themselves: nginx's own, and those that Debian packages. Loading a file runs what is in
+/// it, with the rights of whoever runs the comparison.
+const MODULES: &str = "\
+    ngx_google_perftools_module ngx_http_geoip_module ngx_http_image_filter_module ngx_http_js_module \
+    ngx_http_perl_module ngx_http_xslt_filter_module ngx_mail_module ngx_otel_module ngx_stream_geoip_module \
+    ngx_stream_js_module ngx_stream_module \
+    ndk_http_module ngx_http_auth_pam_module ngx_http_brotli_filter_module ngx_http_brotli_static_module \
+    ngx_http_cache_purge_module ngx_http_dav_ext_module ngx_http_echo_module ngx_http_fancyindex_module \
+    ngx_http_geoip2_module ngx_http_headers_more_filter_module ngx_http_lua_module ngx_http_memc_module \
+    ngx_http_modsecurity_module ngx_http_set_misc_module ngx_http_srcache_filter_module \
+    ngx_http_subs_filter_module ngx_http_uploadprogress_module ngx_http_upstream_fair_module ngx_nchan_module \
+    ngx_rtmp_module ngx_stream_geoip2_module";
+
+/// Whether a module of this file's name may be loaded.
+pub fn loads(file: &str) -> bool {
+    file.strip_suffix(".so").is_some_and(|name| MODULES.split_whitespace().any(|known| known == name))
+}
+
+/// Settings of Wattlock that a copy has not: its counters stay in it.
+pub const SETTINGS_LEFT_OUT: [&str; 1] = ["telemetry"];
+
 fn in_rows(rows: &[(Fate, &str)], name: &str) -> Option<Fate> {
     let holds = |names: &str| names.split_whitespace().any(|one| one == name);
     rows.iter().find(|(_, names)| holds(names)).map(|(fate, _)| *fate)
@@ -235,6 +256,18 @@ mod tests {
         assert_eq!(fate("uwsgi_ssl_crl"), Some(FileOfConfig));
         assert_eq!(fate("fastcgi_param"), Some(Stays));
         assert_eq!(fate("wattlockish"), None);
+    }
+
+    #[test]
+    fn modules_of_known_names_are_loaded_and_no_others() {
+        for known in ["ngx_stream_module.so", "ndk_http_module.so", "ngx_http_brotli_static_module.so"] {
+            assert!(loads(known), "{known}");
+        }
+        for other in
+            ["", "x.so", ".so", "ngx_stream_module", "ngx_stream_module.so.1", "evil ngx_mail_module.so"]
+        {
+            assert!(!loads(other), "{other}");
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ use anyhow::{Context, Result, bail, ensure};
 use wattlock_door::{Error, one_line};
 use wattlock_shell::nginx::conf::{self, Directive};
 
+use super::trust;
+
 /// Bytes of all files, one that is included twice counted twice.
 const MOST_BYTES: u64 = 16 << 20;
 /// Files, counted likewise; and what one pattern may name.
@@ -74,6 +76,7 @@ impl Reader {
         };
         let about = file.metadata().with_context(named)?;
         ensure!(about.is_file(), Error::NotRegular(path.to_owned()));
+        trust::file(path, &about)?;
         let identity = (about.dev(), about.ino());
         ensure!(!self.open.contains(&identity), "{}: includes itself", named());
         let mut bytes = Vec::new();
@@ -301,6 +304,26 @@ mod tests {
         let big = std::fs::File::create(folder.path().join("big")).unwrap();
         big.set_len(1 << 40).unwrap();
         assert!(with("include big;").contains("more than 16 MiB"));
+        // Another user's, under root; a link's owner does not matter, the file's does.
+        if rustix::process::geteuid().is_root() {
+            std::fs::remove_file(folder.path().join("sites")).unwrap();
+            put(folder.path(), &[("theirs", "a;")]);
+            std::os::unix::fs::symlink("theirs", folder.path().join("sites")).unwrap();
+            let open = |mode| {
+                let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+                std::fs::set_permissions(folder.path().join("theirs"), mode).unwrap();
+            };
+            open(0o666);
+            assert!(with("include site*;").contains("sites: every user may write it"));
+            open(0o644);
+            std::os::unix::fs::chown(folder.path().join("theirs"), Some(1234), None).unwrap();
+            assert!(with("include site*;").contains("sites: it belongs to user 1234"));
+            std::os::unix::fs::chown(folder.path().join("nginx.conf"), Some(1234), None).unwrap();
+            assert!(
+                refusal(&folder.path().join("nginx.conf")).contains("nginx.conf: it belongs to user 1234")
+            );
+            std::os::unix::fs::chown(folder.path().join("nginx.conf"), Some(0), None).unwrap();
+        }
         // Little that names much.
         put(folder.path(), &[("c0", "a;")]);
         for level in 1..=10 {

@@ -97,11 +97,12 @@ fn refusal(output: &Output) -> String {
 
 /// Names of files that belong to the site's own nginx, and would show in the site's folder if a copy used one.
 const SITE: &str = "pid run/nginx.pid;\nlock_file run/lock;\nerror_log logs/error.log debug;\nworker_processes 7;\n\
-                    daemon on;\nevents { worker_connections 128; }\nhttp {\n  include types;\n  include \"conf.d/*.conf\";\n  \
-                    log_format own '$request_time \"$status\" {}';\n  access_log logs/access.log own;\n  \
-                    client_body_temp_path body;\n  proxy_temp_path proxy;\n  \
-                    proxy_cache_path cache keys_zone=c:1m;\n  ssl_certificate own.pem;\n  ssl_certificate_key own.key;\n  \
-                    ssl_session_cache shared:SSL:1m;\n  root www;\n  include sites-enabled/*;\n}\n";
+                    daemon on;\nevents { worker_connections 128; }\nhttp {\n  include types;\n  \
+                    include \"conf.d/*.conf\";\n  log_format own '$request_time \"$status\" {}';\n  \
+                    access_log logs/access.log own;\n  client_body_temp_path body;\n  proxy_temp_path proxy;\n  \
+                    proxy_cache_path cache keys_zone=c:1m;\n  ssl_certificate own.pem;\n  \
+                    ssl_certificate_key own.key;\n  ssl_session_cache shared:SSL:1m;\n  root www;\n  \
+                    include sites-enabled/*;\n}\n";
 
 fn whole_site() -> Place {
     let place = site(
@@ -232,8 +233,9 @@ fn an_upstream_on_this_machine_has_requests_only_if_that_is_asked_for() {
     let (port, count) = counting();
     let place = site(
         &format!(
-            "events {{ }}\nhttp {{\n  upstream app {{ server 127.0.0.1:{port}; }}\n  server {{\n    listen 443 ssl;\n    \
-             ssl_certificate own.pem; ssl_certificate_key own.key;\n    location / {{ proxy_pass http://app; }}\n  }}\n}}\n"
+            "events {{ }}\nhttp {{\n  upstream app {{ server 127.0.0.1:{port}; }}\n  server {{\n    \
+             listen 443 ssl;\n    ssl_certificate own.pem; ssl_certificate_key own.key;\n    \
+             location / {{ proxy_pass http://app; }}\n  }}\n}}\n"
         ),
         &[],
     );
@@ -249,6 +251,10 @@ fn an_upstream_on_this_machine_has_requests_only_if_that_is_asked_for() {
     );
     let row = rows(&place).swap_remove(0);
     assert_eq!(row["detail"]["ours"]["resumed"], 0, "{row}");
+    // Without the upstream's part of the work a saving is too good.
+    assert!(words(&output).contains("1 location answers 204 here"), "{}", words(&output));
+    assert!(row["note"].as_str().unwrap().contains("upper bound"), "{row}");
+    assert_eq!(row["detail"]["answered_with_204"], 1, "{row}");
     let output = compare(&place, &[&more[..], &["--with-upstreams"]].concat()).output().unwrap();
     assert!(output.status.success(), "{}", words(&output));
     assert!(count.load(Ordering::SeqCst) > 0);
@@ -258,8 +264,8 @@ fn an_upstream_on_this_machine_has_requests_only_if_that_is_asked_for() {
 #[test]
 fn what_refuses_the_visitors_is_told() {
     let place = site(
-        "events { }\nhttp {\n  ssl_certificate own.pem; ssl_certificate_key own.key;\n  wattlock off;\n  server { listen 443 \
-         ssl; deny all; }\n}\n",
+        "events { }\nhttp {\n  ssl_certificate own.pem; ssl_certificate_key own.key;\n  wattlock off;\n  \
+         server { listen 443 ssl; deny all; }\n}\n",
         &[],
     );
     let output = compare(&place, &[]).output().unwrap();
@@ -276,7 +282,8 @@ fn what_cannot_be_compared_is_one_line_and_leaves_nothing() {
     let tls = "listen 443 ssl; ssl_certificate own.pem; ssl_certificate_key own.key;";
     let http = |more: &str| format!("events {{ }}\nhttp {{\n server {{ {tls}\n{more} }} }}");
     for (config, more, code, wanted) in [
-        (http("js_content a.b;"), &[][..], 1, "nginx.conf:4: `js_content` is not in the list"),
+        ("load_module own.so;\nhttp { }".to_owned(), &[][..], 1, "`load_module` of"),
+        (http("js_content a.b;"), &[], 1, "nginx.conf:4: `js_content` is not in the list"),
         (http("content_by_lua_block { }"), &[], 1, "a block of Lua"),
         (http("include gone;"), &[], 42, "gone does not exist"),
         (http("include /dev/zero;"), &[], 41, "/dev/zero is not a regular file"),
@@ -315,13 +322,98 @@ fn an_interrupted_comparison_leaves_nothing_behind() {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(lines.next().unwrap().unwrap().contains("one.example"));
+    // A pause interrupts the client's waiting (signal(7)), and it goes on.
+    let signal = |name: &str| {
+        let sent = Command::new("kill").args([name, &child.id().to_string()]).status();
+        assert!(sent.unwrap().success(), "{name}");
+    };
+    for _ in 0..30 {
+        signal("-STOP");
+        signal("-CONT");
+    }
     let folders = left(&place);
     let copy = folders.iter().find(|name| name.starts_with("wattlock-server-")).unwrap();
     let mode = fs::metadata(place.path("tmp").join(copy)).unwrap().mode();
     assert_eq!(mode & 0o777, 0o700);
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    signal("-INT");
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
     assert_eq!(everything(&place.path("site")), before);
     assert_eq!(left(&place), [""; 0]);
+}
+
+#[test]
+fn a_server_that_closes_costs_its_own_figure_alone() {
+    let place = site(
+        "events { }\nhttp {\n  ssl_certificate own.pem; ssl_certificate_key own.key;\n  \
+         server { listen 443 ssl; server_name closes.example; return 444; }\n  \
+         server { listen 443 ssl; server_name answers.example; return 200 yes; }\n  \
+         server { listen 8443 ssl; server_name answers.example; return 200 too; }\n}\n",
+        &[],
+    );
+    let json = place.path("site.json");
+    let output = compare(&place, &["--json", json.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
+    let last = refusal(&output);
+    assert!(last.contains("closes.example") && last.contains("closed by the server"), "{last}");
+    let rows = rows(&place);
+    let names: Vec<&str> = rows.iter().map(|row| row["params"]["server"].as_str().unwrap()).collect();
+    assert_eq!(names, ["closes.example", "answers.example:443", "answers.example:8443"]);
+    let detail = |at: usize| &rows[at]["detail"];
+    assert!(detail(0)["no_figure"].is_string() && rows[0]["ratio"].is_null(), "{}", rows[0]);
+    for at in [1, 2] {
+        assert!(
+            detail(at)["no_figure"].is_null() && detail(at)["ours"]["done"].as_u64() > Some(0),
+            "{}",
+            rows[at]
+        );
+    }
+    let picked = ["--server", "answers.example:8443", "--json", json.to_str().unwrap()];
+    let output = compare(&place, &picked).output().unwrap();
+    assert!(output.status.success() && !words(&output).contains("closes.example"), "{}", words(&output));
+}
+
+#[test]
+fn limits_of_http_leave_the_status_page_alone() {
+    let place = site(
+        "events { }\nhttp {\n  ssl_certificate own.pem; ssl_certificate_key own.key;\n  \
+         limit_req_zone $binary_remote_addr zone=a:1m rate=1r/m;\n  limit_req zone=a;\n  \
+         limit_conn_zone $binary_remote_addr zone=b:1m;\n  limit_conn b 1;\n  \
+         server { listen 443 ssl; server_name a.example; limit_req zone=a burst=1000000 nodelay;\n  \
+         limit_conn b 1000; return 200 yes; }\n}\n",
+        &[],
+    );
+    let json = place.path("site.json");
+    let output = compare(&place, &["--json", json.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    assert!(rows(&place)[0]["detail"]["no_figure"].is_null(), "{}", words(&output));
+}
+
+#[test]
+fn a_servers_own_socket_is_reached_through_the_copy() {
+    let place = site("", &[]);
+    let socket = place.path("site/own.sock").display().to_string();
+    // The site itself would count.
+    let (asked, listener) =
+        (Arc::new(AtomicUsize::new(0)), std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let counted = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for _ in listener.incoming() {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let config = format!(
+        "events {{ }}\nhttp {{\n  ssl_certificate own.pem; ssl_certificate_key own.key;\n  \
+         server {{ listen unix:{socket}; return 200 inner; }}\n  \
+         server {{ listen 443 ssl; location / {{ proxy_pass http://unix:{}/x/..//site/own.sock:/; }} }}\n}}\n",
+        place.0.path().display()
+    );
+    fs::create_dir(place.path("x")).unwrap();
+    put(&place, "site/nginx.conf", &config);
+    let json = place.path("site.json");
+    let output = compare(&place, &["--with-upstreams", "--json", json.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    let statuses = rows(&place)[0]["detail"]["statuses"].as_object().unwrap().clone();
+    assert_eq!(statuses.keys().collect::<Vec<_>>(), ["200"], "{}", words(&output));
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
 }

@@ -1,5 +1,5 @@
-//! A folder over HTTPS by the nginx that is installed, with Wattlock in it, on loopback: what `wattlock serve` does until
-//! it is interrupted, and what its comparison measures.
+//! A folder over HTTPS by the nginx that is installed, with Wattlock in it, on loopback: what `wattlock serve` does
+//! until it is interrupted, and what its comparison measures.
 
 use std::path::{Path, PathBuf};
 
@@ -52,7 +52,7 @@ pub struct Command {
     /// How many of a hundred visitors of --config's site resume a session
     #[arg(long, value_name = "PER_CENT", requires = "config", conflicts_with = "folder", default_value_t = 90, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub resumed: u32,
-    /// Only the server of this name; may be repeated
+    /// Only the server of this name, or NAME:PORT; may be repeated
     #[arg(long = "server", value_name = "NAME", requires = "config", conflicts_with = "folder")]
     pub servers: Vec<String>,
     /// Let --config's upstreams on this machine have requests; those elsewhere never get any

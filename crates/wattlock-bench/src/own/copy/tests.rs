@@ -100,7 +100,7 @@ fn every_address_is_a_free_port_of_loopback_and_one_address_is_one_port() {
     let listens: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("listen ")).collect();
     assert_eq!(listens.len(), 8, "{text}");
     assert!(
-        listens.iter().all(|one| one.starts_with("127.0.0.1:") || one.starts_with("unix:/own/")),
+        listens.iter().all(|one| one.starts_with("127.0.0.1:") || one.starts_with("unix:/spool/")),
         "{text}"
     );
     let port = |at: usize| listens[at].split([' ', ';']).next().unwrap();
@@ -125,7 +125,8 @@ fn no_request_leaves_this_machine() {
                  location /b { proxy_pass http://mixed; }\nlocation /c { proxy_pass https://app.example; }\n\
                  location /d { proxy_pass http://$host; }\nlocation /e { fastcgi_pass unix:/run/php.sock; }\n\
                  location /f { proxy_pass http://127.0.0.1:8080/self; }\nlocation /g { grpc_pass 10.0.0.1:1; }\n\
-                 location /h { if ($x) { proxy_pass http://localhost:3000; } limit_except GET { proxy_pass http://app; } }\n\
+                 location /h { if ($x) { proxy_pass http://localhost:3000; }\n\
+                 limit_except GET { proxy_pass http://app; } }\n\
                  location /i { proxy_pass http://unix:/run/own.sock:/u; }\nlocation /j { memcached_pass none; } }";
     let mut case = http(inner);
     let text = case.text();
@@ -147,7 +148,8 @@ fn no_request_leaves_this_machine() {
     ] {
         assert!(text.contains(kept), "{kept}: {text}");
     }
-    assert!(text.contains("proxy_pass http://unix:/own/socket-") && text.contains(":/u;"), "{text}");
+    // Where workers of another user reach it.
+    assert!(text.contains("proxy_pass http://unix:/spool/socket-") && text.contains(":/u;"), "{text}");
     for gone in ["mixed", "app.example", "$host", "10.0.0.1", "none", ":8080", "/run/own.sock"] {
         assert!(!text.contains(gone), "{gone}: {text}");
     }
@@ -199,14 +201,18 @@ fn what_is_not_known_or_runs_code_is_refused_with_its_place() {
 
 #[test]
 fn the_two_sides_differ_in_wattlock_alone() {
-    let inner = "wattlock_set hold-us 9;\nlog_format m '$request $wattlock_gzip_ratio ${wattlock_x}y';\n\
+    let inner = "wattlock_set hold-us 9;\nwattlock_set telemetry yes;\n\
+                 log_format m '$request $wattlock_gzip_ratio ${wattlock_x}y';\n\
                  map $wattlock_a $b { default 1; }\nssl_ecdh_curve X25519MLKEM768:X25519;\n\
                  server { listen 443 ssl; wattlock off; }";
     let mut case = http(inner);
+    let module = case.folder.path().join("ngx_http_geoip_module.so");
+    std::fs::write(&module, "").unwrap();
+    let module = format!("load_module {};", module.display());
     std::fs::write(
         case.folder.path().join("nginx.conf"),
         format!(
-            "load_module modules/ngx_http_wattlock_module.so;\nload_module modules/other.so;\n\
+            "load_module modules/ngx_http_wattlock_module.so;\n{module}\n\
                  env OPENSSL_CONF;\nenv TZ;\nuser www-data;\nevents {{ }}\nhttp {{ {inner} }}"
         ),
     )
@@ -218,7 +224,7 @@ fn the_two_sides_differ_in_wattlock_alone() {
         stock.contains("log_format m $request - -y;") && stock.contains("ssl_ecdh_curve X25519;"),
         "{stock}"
     );
-    assert!(stock.contains("load_module /prefix/modules/other.so;") && stock.contains("env TZ;"), "{stock}");
+    assert!(stock.contains(&module) && stock.contains("env TZ;"), "{stock}");
     case.module = Some("/lib/ngx_http_wattlock_module.so".into());
     case.hybrid = true;
     let twin = case.make().unwrap();
@@ -229,6 +235,8 @@ fn the_two_sides_differ_in_wattlock_alone() {
         ours.contains("wattlock on;") && ours.contains("wattlock off;") && ours.contains("hold-us 9"),
         "{ours}"
     );
+    // Its counters would lie outside of the copy's folders.
+    assert!(!ours.contains("telemetry"), "{ours}");
     assert!(ours.contains("X25519MLKEM768:X25519;") && twin.status.is_some(), "{ours}");
 }
 
@@ -265,31 +273,181 @@ fn connections_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn a_server_is_asked_for_by_a_name_that_can_be_sent() {
-    for (name, wanted) in [
-        ("a.Example", Some("a.example")),
-        ("*.b.example", Some("any.b.example")),
-        (".c.example", Some("c.example")),
-        ("www.d.*", Some("www.d.example")),
-        ("_", None),
-        ("", None),
-        ("~^www", None),
-        ("$host", None),
-        ("10.0.0.1", None),
-        ("-a.b", None),
-        ("a..b", None),
-        ("a\r\nb", None),
-    ] {
-        assert_eq!(asked(name).as_deref(), wanted, "{name}");
-    }
-    let case = http(
+fn servers_are_told_apart_as_nginx_tells_them_apart() {
+    let found = |inner: &str| {
+        let twin = http(inner).make().unwrap();
+        let of = |target: &Target| {
+            let known = twin.addresses.iter().position(|address| *address == target.address).unwrap();
+            (target.name.clone(), target.label.clone(), target.proxied, known)
+        };
+        (twin.targets.iter().map(of).collect::<Vec<_>>(), twin.notes.len())
+    };
+    let names = |inner: &str| {
+        let (targets, notes) = found(inner);
+        (targets.into_iter().map(|(_, label, proxied, _)| (label, proxied)).collect::<Vec<_>>(), notes)
+    };
+    let of = |wanted: &[(&str, bool)]| -> Vec<(String, bool)> {
+        wanted.iter().map(|(label, proxied)| ((*label).to_owned(), *proxied)).collect()
+    };
+    let (targets, notes) = names(
         "server { listen 1 ssl; }\nserver { listen 1 ssl; server_name _; }\nserver { listen 2 ssl proxy_protocol; \
-         server_name ~x b.example; }\nserver { listen 3 ssl; ssl_reject_handshake on; }\nserver { listen 4; ssl on; }",
+         server_name ~x b.example; }\nserver { listen 3 ssl; ssl_reject_handshake on; }\n\
+         server { listen 4; ssl on; server_name d.example; }",
     );
-    let twin = case.make().unwrap();
-    let found: Vec<(&str, bool)> = twin.targets.iter().map(|one| (one.name.as_str(), one.proxied)).collect();
-    assert_eq!(found, [("localhost", false), ("b.example", true), ("localhost", false)]);
-    assert_eq!(twin.notes.len(), 2, "{:?}", twin.notes);
+    assert_eq!(targets, of(&[("localhost", false), ("b.example", true), ("d.example", false)]));
+    assert_eq!(notes, 2);
+    // The flags of one `listen` are the address's, whichever server has it.
+    let (targets, _) = names(
+        "server { listen 443; server_name a.example; }\n\
+         server { listen *:443 ssl proxy_protocol; server_name b.example; }\n\
+         server { listen 0.0.0.0:443 http2; server_name c.example; }\nserver { listen 444; }",
+    );
+    assert_eq!(targets, of(&[("a.example", true), ("b.example", true), ("c.example", true)]));
+    // nginx's default is the one that says so, also if it comes last and has no name.
+    let (targets, _) = names(
+        "server { listen 443 ssl; server_name _; }\nserver { listen 443 ssl; server_name localhost; }\n\
+         server { listen 443 default_server; server_name _; }",
+    );
+    assert_eq!(targets, of(&[("localhost", false), ("unnamed.invalid", false)]));
+    // A server that is the default of its second address is measured there.
+    let (targets, _) = found(
+        "server { listen 443 ssl; server_name a.example; }\nserver { listen 443 ssl; listen 8443 ssl; }",
+    );
+    assert_eq!(targets[1].0, "localhost");
+    assert_ne!(targets[0].3, targets[1].3);
+    // One name at two ports, or at two addresses.
+    let (targets, _) = names(
+        "server { listen 443 ssl; server_name a.example; }\nserver { listen 8443 ssl; server_name a.example; }\n\
+         server { listen 10.0.0.1:443 ssl; server_name b.example; }\n\
+         server { listen [::1]:443 ssl; server_name b.example; }\nserver { listen 9 ssl; server_name c.example; }",
+    );
+    let labels =
+        ["a.example:443", "a.example:8443", "b.example@10.0.0.1:443", "b.example@[::1]:443", "c.example"];
+    assert_eq!(targets, of(&labels.map(|label| (label, false))));
+    // What `http` says is every server's.
+    let (targets, notes) = names(
+        "ssl_reject_handshake on;\nserver { listen 1 ssl; }\n\
+         server { listen 2 ssl; ssl_reject_handshake off; server_name a.example; }",
+    );
+    assert_eq!((targets, notes), (of(&[("a.example", false)]), 1));
+}
+
+#[test]
+fn a_server_knows_how_much_of_it_answers_with_204() {
+    let inner = "upstream app { server 127.0.0.1:3000; }\n\
+                 server { listen 1 ssl; location / { proxy_pass http://app; } location /a { if ($x) { \
+                 fastcgi_pass 127.0.0.1:9000; } } location /b { grpc_pass b.example; } }\n\
+                 server { listen 2 ssl; return 200; }\nserver { listen 3 ssl; location / { uwsgi_pass $x; } }";
+    let mut case = http(inner);
+    let counts = |case: &Case| {
+        case.make().unwrap().targets.iter().map(|target| target.answered).collect::<Vec<usize>>()
+    };
+    assert_eq!(counts(&case), [3, 0, 1]);
+    case.with_upstreams = true;
+    assert_eq!(counts(&case), [1, 0, 1]);
+}
+
+#[test]
+fn upstreams_that_may_be_the_site_itself_have_no_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let _own = std::os::unix::net::UnixListener::bind(at("own.sock")).unwrap();
+    std::os::unix::fs::symlink(folder.path(), at("link")).unwrap();
+    let passes = |listens: &str, passes: &[&str]| {
+        let locations: Vec<String> =
+            passes.iter().enumerate().map(|(at, pass)| format!("location /{at} {{ {pass}; }}")).collect();
+        let mut case = http(&format!("server {{ {listens}\n{} }}", locations.join("\n")));
+        let text = std::fs::read_to_string(case.folder.path().join("nginx.conf")).unwrap();
+        let stream = "stream { server { listen 9001; listen [::1]:9002; } }\n";
+        std::fs::write(case.folder.path().join("nginx.conf"), format!("{stream}{text}")).unwrap();
+        case.with_upstreams = true;
+        case.text()
+    };
+    // Through the copy's own sockets, however the address is spelled.
+    let own = [
+        "proxy_pass http://127.0.0.1".to_owned(),
+        "proxy_pass HTTPS://127.0.0.1".to_owned(),
+        "proxy_pass HttpS://127.5.5.5:8443/a".to_owned(),
+        format!("proxy_pass http://unix:{}:/u", at("own.sock")),
+        format!("proxy_pass http://UNIX:{}:/u", at("link/own.sock")),
+        format!("fastcgi_pass unix:{}", at("a/../own.sock")),
+        format!("fastcgi_pass unix:/{}", at("own.sock")),
+        format!("uwsgi_pass unix:{}", at("link/./own.sock")),
+    ];
+    let listens =
+        format!("listen 80; listen 443; listen [::]:8443 ipv6only=off; listen unix:{};", at("own.sock"));
+    let text = passes(&listens, &own.each_ref().map(String::as_str));
+    assert_eq!(text.matches("_pass ").count(), own.len(), "{text}");
+    for line in text.lines().filter(|line| line.contains("_pass ")) {
+        let is_ours = line.contains("127.0.0.1:") || line.contains("unix:/spool/socket-");
+        assert!(is_ours && !line.contains(":8443") && !line.contains("own.sock"), "{line}");
+    }
+    // What could be the site's, and has no copy.
+    for (listens, pass) in [
+        ("listen 80;", "proxy_pass http://127.0.0.1:9001"),
+        ("listen 80;", "proxy_pass http://[::1]:9002"),
+        ("listen box.example:8080;", "proxy_pass http://127.0.0.1:8080"),
+        ("listen localhost:8080;", "proxy_pass http://127.0.1.1:8080"),
+        ("listen [::ffff:127.0.0.1]:8080;", "proxy_pass http://127.0.0.1:8080"),
+        ("listen unix:run/own.sock;", "fastcgi_pass unix:/run/own.sock"),
+        ("listen unix:/run/own.sock;", "fastcgi_pass unix:own.sock"),
+    ] {
+        let text = passes(listens, &[pass]);
+        assert!(!text.contains("_pass ") && text.contains("return 204;"), "{pass}: {text}");
+    }
+    // A group of which one is so is none.
+    let mut case = http(
+        "upstream App { server 127.0.0.1:3000; server 127.0.0.1:8080; }\nupstream fine { server 127.0.0.1:3000; }\n\
+         server { listen box.example:8080; location / { proxy_pass http://app; } \
+         location /b { proxy_pass http://FINE; } }",
+    );
+    case.with_upstreams = true;
+    let text = case.text();
+    assert!(!text.contains("upstream App") && !text.contains("http://app"), "{text}");
+    assert!(text.contains("upstream fine") && text.contains("proxy_pass http://FINE;"), "{text}");
+}
+
+#[test]
+fn a_module_that_is_not_known_is_not_loaded() {
+    for module in ["modules/own.so", "/tmp/x/evil.so", "ngx_stream_module.so/../evil.so", ".", ""] {
+        let told = Case::of(&format!("\nload_module '{module}';\nhttp {{ }}")).refusal();
+        assert!(told.contains("nginx.conf:2: `load_module` of") && told.contains("known modules"), "{told}");
+    }
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let case = Case::of("");
+    let module = case.folder.path().join("ngx_stream_module.so");
+    std::fs::write(case.folder.path().join("nginx.conf"), format!("load_module {};", module.display()))
+        .unwrap();
+    std::fs::write(&module, "").unwrap();
+    assert!(case.text().contains("load_module"));
+    // Another user's file, or one in another user's folder, runs with root's rights.
+    std::os::unix::fs::chown(&module, Some(1234), None).unwrap();
+    assert!(case.refusal().contains("ngx_stream_module.so: it belongs to user 1234"), "{}", case.refusal());
+    std::os::unix::fs::chown(&module, Some(0), None).unwrap();
+    std::os::unix::fs::chown(case.folder.path(), Some(1234), None).unwrap();
+    assert!(case.refusal().contains("it belongs to user 1234"), "{}", case.refusal());
+}
+
+#[test]
+fn limits_of_http_do_not_hold_for_the_status_page() {
+    let mut case = http(
+        "limit_req_zone $binary_remote_addr zone=a:1m rate=1r/m;\nlimit_req zone=a;\n\
+         limit_conn_zone $binary_remote_addr zone=b:1m;\nlimit_conn b 1;\nlimit_rate 1k;",
+    );
+    assert!(!case.text().contains("wattlock_status"));
+    case.module = Some("/lib/ngx_http_wattlock_module.so".into());
+    let text = case.text();
+    let page = &text[text.find("location = /wattlock_status").unwrap()..];
+    for wanted in [
+        "limit_req zone=wattlock_status_requests;",
+        "limit_conn wattlock_status_connections 1;",
+        "limit_rate 0;",
+    ] {
+        assert!(page.contains(wanted), "{wanted}: {text}");
+    }
+    assert!(text.contains("limit_req_zone $http_wattlock_no_such_header"), "{text}");
 }
 
 #[test]
