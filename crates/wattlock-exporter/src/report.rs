@@ -204,7 +204,7 @@ fn verdict(
 
 #[cfg(test)]
 mod tests {
-    use wattlock::telemetry::{Cell, EngineCounts, Scan, Totals, User};
+    use wattlock::telemetry::{Cell, EngineCounts, Scan, Snapshot, Totals, User};
 
     use super::*;
 
@@ -229,11 +229,11 @@ mod tests {
         };
         let mut ledger = Ledger::default();
         let (mut lately, mut now) = (Lately::default(), Instant::now());
-        let mut report = |living| -> Value {
+        let mut report = |living: Vec<Snapshot>| -> Value {
             // Twice: a sum that is lower once may be a file between two places.
             for _ in 0..2 {
                 ledger.update(|each| {
-                    each(user(Vec::clone(&living)));
+                    each(user(living.clone()));
                     Scan::default()
                 });
             }

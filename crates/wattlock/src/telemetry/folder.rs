@@ -88,10 +88,10 @@ pub(super) fn own_or_made() -> Option<(PathBuf, Folder)> {
     if let Some(path) = named() {
         return ours_or_made(path);
     }
-    let name = |second| Name { uid: effective_uid(), second };
-    let seconds = || std::iter::repeat_with(|| name(Some(nanoseconds()))).take(3);
-    let second = || own().next().or_else(|| seconds().find_map(|name| ours_or_made(name.path())));
-    ours_or_made(name(None).path()).or_else(second)
+    let path = |second| Name { uid: effective_uid(), second }.path();
+    ours_or_made(path(None))
+        .or_else(|| own().next())
+        .or_else(|| (0..3).find_map(|_| ours_or_made(path(Some(nanoseconds())))))
 }
 
 fn nanoseconds() -> u64 {
