@@ -138,7 +138,7 @@ impl Servers {
                 _ if one.rejects => "not measured, it rejects handshakes: server",
                 None => "not measured, no name surely asks for it and no other: server",
                 Some((socket, name)) => {
-                    let Some(address) = port(*socket) else { continue };
+                    let Some(address) = port(socket) else { continue };
                     targets.push(Target {
                         name: name.clone(),
                         label: name.clone(),
