@@ -370,7 +370,10 @@ fn a_report_of_a_bench_is_one_page_and_of_something_else_one_line() {
     let note = "a damaged file: refused";
     good(&desk.run(&["report", "-o", "page.html", "--note", note, "files.json"]));
     let page = fs::read_to_string(desk.at("page.html")).unwrap();
-    assert!(page.contains(note) && page.contains("class=\"bar") && page.contains("wattlock bench files"), "{page}");
+    assert!(
+        page.contains(note) && page.contains("class=\"bar") && page.contains("wattlock bench files"),
+        "{page}"
+    );
     fs::write(desk.at("other.json"), "{}").unwrap();
     let output = desk.run(&["report", "-o", "page.html", "other.json"]);
     assert_eq!(refused(&output), 1);
