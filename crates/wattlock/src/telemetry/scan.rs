@@ -174,7 +174,7 @@ fn read_folders(mut each: impl FnMut(Folder, Seen)) -> Scan {
     }
     let mut names = shared();
     names.sort_by_key(|name| (name.uid != effective_uid(), *name));
-    let (mut users, mut user) = (0, None);
+    let (mut users, mut user): (usize, Option<(u32, usize, Budget)>) = (0, None);
     for name in names {
         let path = name.path();
         if own.as_ref() == Some(&path) {
