@@ -81,16 +81,16 @@ archive)
 image)
     scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/wattlock-image.XXXXXX")
     trap 'rm -rf --one-file-system "$scratch"' EXIT
-    scripts/release/fresh.sh own bare "$scratch/root" nginx openssl
-    packages=${2:-$target/packages/$(. "$scratch/root/etc/os-release" && echo "$VERSION_CODENAME")}
-    printf '#!/bin/sh\nexit 101\n' >"$scratch/root/usr/sbin/policy-rc.d"
-    chmod 755 "$scratch/root/usr/sbin/policy-rc.d"
-    cp "$packages"/{wattlock,wattlock-openssl-provider,libnginx-mod-http-wattlock}_*.deb "$scratch/root/srv"
-    scripts/release/fresh.sh in "$scratch/root" sh -ec 'apt-get install --yes -qq --no-install-recommends /srv/*.deb
+    scripts/release/fresh.sh own bare "$scratch/system" nginx openssl
+    packages=${2:-$target/packages/$(. "$scratch/system/etc/os-release" && echo "$VERSION_CODENAME")}
+    printf '#!/bin/sh\nexit 101\n' >"$scratch/system/usr/sbin/policy-rc.d"
+    chmod 755 "$scratch/system/usr/sbin/policy-rc.d"
+    cp "$packages"/{wattlock,wattlock-openssl-provider,libnginx-mod-http-wattlock}_*.deb "$scratch/system/srv"
+    scripts/release/fresh.sh in "$scratch/system" sh -ec 'apt-get install --yes -qq --no-install-recommends /srv/*.deb
         wattlock openssl enable --yes
         wattlock nginx enable --yes'
     image=wattlock-$(version)-oci.tar
-    scripts/release/image.py "$scratch/root" "$scratch/$image" "wattlock:$(version)" "$(epoch)"
+    scripts/release/image.py "$scratch/system" "$scratch/$image" "wattlock:$(version)" "$(epoch)"
     keep "$scratch" image -oci.tar
     ;;
 inside)
