@@ -1,6 +1,6 @@
 //! Where Wattlock's shared libraries are: where `make install` or a package puts them, or in the build folder that this
-//! program was built into. What is written into a user's configuration must stay where it is, so `enable` looks at the installed
-//! places first and warns about anything else.
+//! program was built into. What is written into a user's configuration must stay where it is, so `enable` looks at the
+//! installed places first and warns about anything else.
 
 use std::path::{Path, PathBuf};
 
