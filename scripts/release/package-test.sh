@@ -35,7 +35,7 @@ nginx
 printf 'GET / HTTP/1.0\r\n\r\n' | openssl s_client -quiet -verify_return_error -CAfile /srv/site.pem \
     -verify_hostname localhost -connect 127.0.0.1:8443 2>/dev/null >/srv/answer
 nginx -s stop
-grep -q '"active":true' /srv/answer || { cat /srv/answer; exit 1; }
+grep -qE '"active": ?true' /srv/answer || { cat /srv/answer; exit 1; }
 END
     scripts/release/fresh.sh in "$system" unshare --net sh /srv/test.sh
     echo "$1: a verified handshake through Wattlock"
