@@ -67,4 +67,4 @@ mapfile -t needed < <(for package in "$root"/srv/packages/*.deb; do dpkg-deb --f
     tr ',' '\n' | sed 's/|.*//; s/(.*//; s/[[:space:]]//g' | grep -Ev '^(wattlock.*|libnginx-mod-.*|nginx-abi.*|)$' | sort -u)
 scripts/release/fresh.sh in "$root" apt-get install --yes -qq --no-install-recommends "${needed[@]}" >/dev/null
 scripts/release/fresh.sh in "$root" unshare --net sh -c 'ip link set lo up && exec "$@"' sh \
-    python3 /srv/package_test.py /srv/packages "$@"
+    python3 -B /srv/package_test.py /srv/packages "$@"
