@@ -2,18 +2,24 @@
 # Whether two builds give the same bytes: what is committed is packaged twice here, in other folders, by other users, at
 # other times, in other languages and time zones, and with other numbers of jobs.
 #
-#   scripts/release/reproduce.sh [PROFILE]      PROFILE: pkg.wattlock.nobridge leaves the bridge to Kafka out
+#   scripts/release/fresh.sh own -- scripts/release/reproduce.sh [PROFILE]
+#                                           PROFILE: pkg.wattlock.nobridge leaves the bridge to Kafka out
 #
-# Needs root, faketime and what the packages are built with, where every user may read it: the clean root of
-# `fresh.sh own --` has it so. Twice the time of a build.
+# For a clean root, where every user can read the toolchain: it installs what the packages are built with. Takes twice
+# the time of a build.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 repo=$PWD
 profile=${1:-}
 scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/wattlock-reproduce.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
-command -v faketime >/dev/null || { echo "reproduce: no faketime (apt-get install faketime)" >&2; exit 1; }
-# Where the registry's sources are, each user has a copy of.
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -qq --no-install-recommends build-essential ca-certificates faketime git python3
+apt-get build-dep -qq --no-install-recommends ./
+cargo fetch --locked
+[ -n "$profile" ] || cargo fetch --locked --manifest-path crates/wattlock-bridge/Cargo.toml
+# Each user has a copy of the registry's sources.
 home=${CARGO_HOME:-$HOME/.cargo}
 once() {
     local user=$1 folder=$2 language=$3 zone=$4 when=$5
