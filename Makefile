@@ -9,13 +9,15 @@
 # make gpu (the kernels of the GPU engine for all chips; fetches their compiler, needs no GPU),
 # make newer (what tests OpenSSL and nginx, with the next release lines of both, which are built from source),
 # make sizes (what users load is as small as promised and has no emulated cards in it),
+# make package and make package-test (Debian's packages, in clean roots, and what they promise; RELEASE=own, next or all;
+# needs root),
 # make fresh (these commands as a newcomer meets them: in bare roots of this release of Debian and of the next; about an
 # hour, needs root).
 
 SHELL := /bin/bash
 export WATTLOCK := $(or $(CARGO_TARGET_DIR),target)/release/wattlock
 
-.PHONY: run test check build sizes bridge bridge-test install uninstall setup soak fuzz mutants newer fresh bench gpu clean
+.PHONY: run test check build sizes package package-test bridge bridge-test install uninstall setup soak fuzz mutants newer fresh bench gpu clean
 
 run: build
 	scripts/setup/run.sh "$(INPUT)"
@@ -39,6 +41,13 @@ build:
 # Are the stripped files as small, and the system they need as old, as promised?
 sizes: build
 	scripts/release/sizes.sh
+
+# Into target/packages/SUITE.
+package:
+	scripts/release/package.sh $(or $(RELEASE),own)
+
+package-test:
+	scripts/release/package-test.sh $(or $(RELEASE),own)
 
 # `wattlock stream bridge`: contains librdkafka, which takes minutes to compile.
 bridge:

@@ -7,7 +7,8 @@
 #   WATTLOCK_NGINX=FOLDER nginx/build.sh
 #                                   the same for FOLDER/src and FOLDER/sbin/nginx; scripts/test/newer.sh sets it
 #
-# For tests: OUT= another folder to put it in, DEFINES= further flags of the compiler.
+# For tests: OUT= another folder to put it in, DEFINES= further flags of the compiler. For packages: CC_OPT= and LD_OPT=
+# are given to nginx's configure. What is built names no folder of the machine that builds.
 # Does nothing where the module is newer than everything it is made of. Exit status: 3 where there are no sources of
 # nginx, 1 if it could not be built.
 set -euo pipefail
@@ -48,9 +49,12 @@ elif [ -e conf_flags ]; then
 else
     NGX_CONF_FLAGS=(--with-compat --with-http_ssl_module)
 fi
+[ -z "${CC_OPT:-}" ] || NGX_CONF_FLAGS+=(--with-cc-opt="$CC_OPT")
+[ -z "${LD_OPT:-}" ] || NGX_CONF_FLAGS+=(--with-ld-opt="$LD_OPT")
+maps="-ffile-prefix-map=$scratch/src=nginx -ffile-prefix-map=$repo=wattlock"
 log=$scratch/log
 if ! { "$configure" "${NGX_CONF_FLAGS[@]}" --add-dynamic-module="$repo/nginx" &&
-    sed -i "s|^CFLAGS = |CFLAGS = ${DEFINES:-} |" objs/Makefile && make -f objs/Makefile modules; } >"$log" 2>&1; then
+    sed -i "s|^CFLAGS = |CFLAGS = $maps ${DEFINES:-} |" objs/Makefile && make -f objs/Makefile modules; } >"$log" 2>&1; then
     tail -n 30 "$log" >&2
     echo "the module could not be built (it needs libssl-dev, libpcre2-dev and zlib1g-dev)" >&2
     exit 1

@@ -7,6 +7,8 @@
 #   scripts/release/fresh.sh own|next|all [run|test|both]
 #                                           one of them, or another choice of commands
 #   scripts/release/fresh.sh own|next -- COMMAND    any command there instead; no result is kept
+#   scripts/release/fresh.sh own|next bare ROOT [PACKAGE...]
+#                                           only makes the smallest root, with these packages, without toolchain and clone
 #   scripts/release/fresh.sh in ROOT COMMAND        a command in a root that was kept
 #
 # KEEP=1 keeps the roots (target/fresh/RELEASE); NEXT=SUITE is another release than the one that follows. Logs are in
@@ -62,9 +64,15 @@ if [ "${1:-}" = in ]; then
     exit
 fi
 
-which=${1:-all} what=${2:-} command=()
+which=${1:-all} what=${2:-} command=() bare=''
 case $which in own | next | all) ;; *) fail "own, next or all, not $which" ;; esac
-if [ "$what" = -- ]; then
+if [ "$what" = bare ]; then
+    [ -n "${3:-}" ] && [ "$which" != all ] || fail "one release and a folder"
+    bare=$(realpath -m "$3")
+    [ ! -e "$bare" ] || fail "$bare is there already"
+    shift 3
+    packages=("$@")
+elif [ "$what" = -- ]; then
     shift 2
     [ $# -gt 0 ] && [ "$which" != all ] || fail "one release and a command"
     command=("$@")
@@ -153,16 +161,18 @@ copied() {
     rm -rf "$2" && mkdir -p "${2%/*}" && cp -RL "$1" "$2"
 }
 
-# The smallest root of a release, with what is needed to reach registries. It is called where no failing command ends
-# it.
-bare() {
+# The smallest root of a release, with these packages and what is needed to reach registries. It and the next are called
+# where no failing command ends them.
+smallest() {
     local release=$1 root=$2 file name
+    shift 2
+    local packages=$*
     apt-get indextargets --format '$(ORIGIN)|$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
         sed -n "s/^\(Debian\|Ubuntu\)|\([^ ]* \)$own\(.*\)/deb \2$release\3/p" >"$scratch/sources.list"
     [ -s "$scratch/sources.list" ] || { echo "apt knows no mirror of $own (apt-get update?)"; return 1; }
     apt-config dump | grep -E '^Acquire::(Check-|http::|https::|Retries|ForceIPv)' >"$scratch/apt.conf" || true
     unshare --mount --propagation private -- \
-        mmdebstrap --variant=apt --include=make --aptopt="$scratch/apt.conf" \
+        mmdebstrap --variant=apt --include="${packages// /,}" --aptopt="$scratch/apt.conf" \
         "$release" "$root" "$scratch/sources.list" || return
     # Certificates of the machine's own, for `update-ca-certificates` too, which may be installed there later.
     for file in /etc/ssl/certs/ca-certificates.crt /usr/local/share/ca-certificates /etc/pip.conf; do
@@ -176,7 +186,14 @@ bare() {
         file=${!name:-}
         [ -z "$file" ] || [ -e "$root$file" ] || install -D -m 644 "$file" "$root$file" || return
     done
-    mkdir -p "$root$rust" || return
+    mkdir -p "$root$clone"
+}
+
+# The same with a toolchain and what is committed.
+with_clone() {
+    local release=$1 root=$2
+    smallest "$release" "$root" make || return
+    rmdir "$root$clone" && mkdir -p "$root$rust" || return
     tar -C "$toolchain" --exclude=./share/doc --exclude=./lib/rustlib/src -cf - . | tar -C "$root$rust" -xf - || return
     git clone --quiet --no-hardlinks "file://$repo" "$root$clone" &&
         git -C "$root$clone" checkout --quiet --detach "$(git rev-parse HEAD)"
@@ -187,7 +204,7 @@ try() {
     shift
     discard "$root"
     roots+=("$root")
-    step "$release: the smallest root" "$work/$release-root.log" bare "$release" "$root" || return 1
+    step "$release: the smallest root" "$work/$release-root.log" with_clone "$release" "$root" || return 1
     for name; do
         log=$work/$release-${name//[^a-z0-9]/-}.log
         [ ${#command[@]} -eq 0 ] || log=$work/$release-command.log
@@ -214,6 +231,11 @@ commands() {
         both) printf '%s\n' 'make run' 'make sizes' 'make test' ;;
     esac
 }
+if [ -n "$bare" ]; then
+    step "what apt knows" "$work/apt.log" apt-get update -qq
+    step "${!which}: the smallest root" "$work/${!which}-bare.log" smallest "${!which}" "$bare" apt "${packages[@]}"
+    exit
+fi
 [ -z "$(git status --porcelain)" ] || echo "fresh: what is not committed is not in the clone" >&2
 commit=$(git rev-parse --short HEAD)
 step "what apt knows" "$work/apt.log" apt-get update -qq || exit 1

@@ -12,6 +12,7 @@
 #   scripts/release/install.sh uninstall      takes away exactly these; refuses while openssl.cnf or a configuration of nginx
 #                                     names them, but for FORCE=1
 #
+# STRIP=: keeps what a debugger reads, for packages, which have it apart.
 # PREFIX (/usr/local) is where they are used. DESTDIR is a folder to put before it, for packages; with it only the
 # configurations under it are looked at. CARGO_TARGET_DIR (target) is where they were built.
 set -euo pipefail
@@ -105,8 +106,8 @@ put() {
     # The GPU's kernels are ELF files, too, and stay as they are.
     case $to in
     *.so | */bin/* | */wattlock-bridge)
-        if [ "$(od -An -tx1 -N4 "$from")" = ' 7f 45 4c 46' ] && command -v strip >/dev/null; then
-            strip "$to.new"
+        if [ "$(od -An -tx1 -N4 "$from")" = ' 7f 45 4c 46' ] && command -v "${STRIP:-strip}" >/dev/null; then
+            "${STRIP:-strip}" "$to.new"
         fi
         ;;
     esac

@@ -1,5 +1,5 @@
 //! `wattlock`, the program of users. It has no emulated cards: where one is asked for it becomes `wattlock-emulated`, which
-//! is never installed.
+//! comes with benches and the lab only.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

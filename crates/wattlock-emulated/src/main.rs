@@ -1,5 +1,5 @@
-//! The command line with emulated cards. `wattlock` becomes it for `--emulate`; it is for tests, benches and trying out, and
-//! never installed.
+//! The command line with emulated cards. `wattlock` becomes it for `--emulate`; it is for tests, benches, the lab and trying
+//! out.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

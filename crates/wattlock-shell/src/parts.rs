@@ -1,6 +1,6 @@
-//! Where Wattlock's shared libraries are: where `make install` puts them, or in the build folder that this program was
-//! built into. What is written into a user's configuration must stay where it is, so `enable` looks at the installed
-//! places first and warns about anything else.
+//! Where Wattlock's shared libraries are: where `make install` or a package puts them, or in the build folder that this
+//! program was built into. What is written into a user's configuration must stay where it is, so `enable` looks at the
+//! installed places first and warns about anything else.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +8,14 @@ use anyhow::{Context, Result, ensure};
 
 /// OpenSSL's provider.
 pub const PROVIDER: &str = "libwattlock_provider.so";
-/// The same with emulated cards; built for tests, benches and the lab, never installed.
+/// The same with emulated cards, for tests, benches and the lab: no door of an installed system loads it.
 pub const EMULATED: &str = "libwattlock_emulated.so";
 /// nginx's module.
 pub const MODULE: &str = "ngx_http_wattlock_module.so";
 
-/// Where `make install` puts libraries; what is relative is so to this program's folder.
+/// Where `make install` puts libraries, and where Debian's packages do; what is relative is so to this program's folder.
 const INSTALLED: [&str; 3] = ["../lib/wattlock", "/usr/local/lib/wattlock", "/usr/lib/wattlock"];
+const PACKAGED: [&str; 2] = ["../lib", "/usr/lib"];
 
 /// Which places are looked at first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,12 +43,12 @@ pub fn named(path: &Path) -> Result<PathBuf> {
 /// It is in none of the places.
 pub fn find(name: &str, built: &[PathBuf], first: First, how: &str) -> Result<PathBuf> {
     let here = program_folder()?;
-    let built = built.iter().map(|folder| here.join(folder));
+    let built = built.iter().map(|folder| here.join(folder).join(name));
     let places: Vec<PathBuf> = match first {
-        First::Built => built.chain(installed(&here)).collect(),
-        First::Installed => installed(&here).into_iter().chain(built).collect(),
+        First::Built => built.chain(installed(&here, name)).collect(),
+        First::Installed => installed(&here, name).into_iter().chain(built).collect(),
     };
-    let found = places.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+    let found = places.into_iter().find(|path| path.is_file());
     let found =
         found.with_context(|| format!("no {name} is installed or lies beside this program; {how}"))?;
     Ok(found.canonicalize()?)
@@ -63,12 +64,14 @@ pub fn warnings(library: &Path, lost: &str) -> Vec<String> {
             "warning: `make install` puts it where it stays; then enable again".to_owned(),
         ];
     }
-    let folders = program_folder().map(|here| installed(&here)).unwrap_or_default();
-    let settled = |folder: &PathBuf| folder.canonicalize().is_ok_and(|folder| library.starts_with(folder));
-    if folders.iter().any(settled) {
+    let here = program_folder().unwrap_or_default();
+    let ours = [PROVIDER, MODULE].into_iter().flat_map(|name| installed(&here, name));
+    if ours.chain(INSTALLED.map(|folder| here.join(folder))).any(|place| holds(&place, library)) {
         return Vec::new();
     }
-    vec![format!("warning: {shown} is not where `make install` puts it: it must stay there, or {lost}")]
+    vec![format!(
+        "warning: {shown} is where neither `make install` nor a package puts it: it must stay there, or {lost}"
+    )]
 }
 
 /// Whether a path lies in a folder that is marked as one that may be deleted at any time, as Cargo's are
@@ -77,9 +80,29 @@ pub fn in_build_folder(path: &Path) -> bool {
     path.ancestors().skip(1).any(|folder| folder.join("CACHEDIR.TAG").is_file())
 }
 
-fn installed(here: &Path) -> Vec<PathBuf> {
+/// Whether a place, a file or a folder, is or holds a library.
+fn holds(place: &Path, library: &Path) -> bool {
+    place.canonicalize().is_ok_and(|place| library.starts_with(place))
+}
+
+/// Where a library of ours may be installed: what belongs to this program first.
+fn installed(here: &Path, name: &str) -> Vec<PathBuf> {
     // Joining an absolute path replaces what is there.
-    INSTALLED.iter().map(|folder| here.join(folder)).collect()
+    let made = INSTALLED.map(|folder| here.join(folder).join(name));
+    let Some(packaged) = packaged(name) else { return made.into() };
+    let packaged = PACKAGED.map(|folder| here.join(folder).join(&packaged));
+    let ([made, elsewhere @ ..], [own, distribution]) = (made, packaged);
+    [made, own].into_iter().chain(elsewhere).chain([distribution]).collect()
+}
+
+/// Where Debian's packages put a library, in /usr/lib: OpenSSL's and nginx's own folders of modules. OpenSSL finds the
+/// provider there by its name alone (`openssl list -provider wattlock`).
+fn packaged(name: &str) -> Option<String> {
+    match name {
+        PROVIDER => Some(format!("{}-linux-gnu/ossl-modules/wattlock.so", std::env::consts::ARCH)),
+        MODULE => Some(format!("nginx/modules/{MODULE}")),
+        _ => None,
+    }
 }
 
 fn program_folder() -> Result<PathBuf> {
@@ -103,6 +126,32 @@ mod tests {
         std::fs::write(folder.path().join("CACHEDIR.TAG"), "").unwrap();
         let warned = warnings(&library, "programs go on without Wattlock");
         assert!(warned[0].contains("build folder") && warned[1].contains("make install"), "{warned:?}");
+    }
+
+    #[test]
+    fn what_came_with_this_program_is_found_before_what_is_installed_elsewhere() {
+        let places = |here: &str, name: &str| {
+            let all = installed(Path::new(here), name);
+            all.iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
+        };
+        let folder = format!("{}-linux-gnu/ossl-modules/wattlock.so", std::env::consts::ARCH);
+        assert_eq!(
+            places("/usr/bin", PROVIDER),
+            [
+                "/usr/bin/../lib/wattlock/libwattlock_provider.so".to_owned(),
+                format!("/usr/bin/../lib/{folder}"),
+                "/usr/local/lib/wattlock/libwattlock_provider.so".to_owned(),
+                "/usr/lib/wattlock/libwattlock_provider.so".to_owned(),
+                format!("/usr/lib/{folder}"),
+            ]
+        );
+        let module = places("/opt/bin", MODULE);
+        assert_eq!(module.last().unwrap(), "/usr/lib/nginx/modules/ngx_http_wattlock_module.so");
+        assert_eq!(
+            places("/usr/bin", EMULATED).len(),
+            INSTALLED.len(),
+            "no package has it in a folder of modules"
+        );
     }
 
     #[test]

@@ -27,8 +27,10 @@ pub const WATTLOCK: &str = "wattlock";
 pub const BENCH: &str = "wattlock-bench";
 /// The program of simulations and reports.
 pub const LAB: &str = "wattlock-lab";
-/// `wattlock` with emulated cards, for tests, benches and trying out: it is never installed.
+/// `wattlock` with emulated cards, for tests, benches and the lab: beside `wattlock` only in a build folder.
 pub const EMULATED: &str = "wattlock-emulated";
+/// Where the package of benches and the lab has it, from the folder of programs.
+const TOOLS: &str = "../lib/wattlock-tools";
 
 /// The program that copies topics of Kafka.
 pub const BRIDGE: &str = "wattlock-bridge";
@@ -339,7 +341,7 @@ impl std::fmt::Display for NotInstalled {
         match self.0 {
             EMULATED => f.write_str(
                 "no emulated cards in this build: `wattlock-emulated` has them, which `make build` puts beside its \
-                 `wattlock` and `make install` leaves out",
+                 `wattlock`, the package wattlock-tools installs, and `make install` leaves out",
             ),
             BRIDGE => f.write_str("there is no wattlock-bridge here: `make bridge` builds it (librdkafka, some minutes)"),
             name => write!(f, "there is no {name} beside this program or on PATH: `make build` builds it"),
@@ -389,7 +391,8 @@ fn find(name: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().and_then(|path| path.canonicalize()).ok();
     let beside = own.as_deref().and_then(Path::parent).map(Path::to_owned);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = beside.into_iter().chain(std::env::split_paths(&path));
+    let tools = beside.as_deref().map(|folder| folder.join(TOOLS));
+    let folders = beside.into_iter().chain(tools).chain(std::env::split_paths(&path));
     folders.map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 

@@ -97,7 +97,7 @@ fn of(seen: &[(f64, String)]) -> Shares {
             .sum()
     };
     Shares {
-        cryptography: sum(&["libcrypto.", "libwattlock_provider.", "libwattlock_emulated."]),
+        cryptography: sum(&["libcrypto.", "libwattlock_provider.", "libwattlock_emulated.", "wattlock.so"]),
         kernel: sum(&["[kernel", "[k]"]),
     }
 }

@@ -105,11 +105,12 @@ fn bare(first: char, rest: &mut std::iter::Peekable<std::str::CharIndices<'_>>) 
 }
 
 /// The text with our lines. Lines that an earlier call left are replaced; groups that it was told of (`hybrid`) stay.
+/// `module` is none if a file that the configuration includes loads it.
 ///
 /// # Errors
 /// A configuration that already has Wattlock, or groups, by another hand, that has no `http` block of its own, or that is
 /// not whole.
-pub fn enabled(text: &str, module: &Path, environment: bool, hybrid: bool) -> Result<String> {
+pub fn enabled(text: &str, module: Option<&Path>, environment: bool, hybrid: bool) -> Result<String> {
     let hybrid = hybrid || text.lines().any(|line| marked(line) && line.contains("ssl_ecdh_curve"));
     let text = disabled(text);
     let directives = parse(&text)?;
@@ -142,9 +143,12 @@ pub fn enabled(text: &str, module: &Path, environment: bool, hybrid: bool) -> Re
         "behind `http {{` more stands on the same line: break the line behind `{{`"
     );
     let end = if tail.ends_with('\r') { "\r\n" } else { "\n" };
-    let module = module.to_str().context("the module's path is not printable")?;
-    wattlock_shell::nginx::place::plain(module)?;
-    let mut out = format!("load_module \"{module}\"; {MARK}{end}");
+    let mut out = String::new();
+    if let Some(module) = module {
+        let module = module.to_str().context("the module's path is not printable")?;
+        wattlock_shell::nginx::place::plain(module)?;
+        let _ = write!(out, "load_module \"{module}\"; {MARK}{end}");
+    }
     let set = |one: &Directive| {
         one.depth == 0
             && one.words[0] == "env"
@@ -303,7 +307,7 @@ mod tests {
 
     #[test]
     fn what_enable_adds_disable_removes() {
-        let text = enabled(DEBIAN, Path::new("/m/wattlock.so"), true, false).unwrap();
+        let text = enabled(DEBIAN, Some(Path::new("/m/wattlock.so")), true, false).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(
             lines[0].starts_with("load_module \"/m/wattlock.so\";")
@@ -316,18 +320,27 @@ mod tests {
         assert!(modules(DEBIAN).is_empty() && modules("load_module a/wattlock.so; {").is_empty());
         assert_eq!(disabled(&text), DEBIAN);
         assert_eq!(
-            enabled(&text, Path::new("/m/wattlock.so"), true, false).unwrap(),
+            enabled(&text, Some(Path::new("/m/wattlock.so")), true, false).unwrap(),
             text,
             "a second time changes nothing"
         );
-        let moved = enabled(&text, Path::new("/n/wattlock.so"), false, false).unwrap();
+        let moved = enabled(&text, Some(Path::new("/n/wattlock.so")), false, false).unwrap();
         assert!(!moved.contains("/m/") && !moved.contains("env "));
         assert_eq!(disabled(&moved), DEBIAN);
     }
 
     #[test]
+    fn a_module_that_is_loaded_already_is_not_loaded_again() {
+        let text = enabled(DEBIAN, None, false, false).unwrap();
+        assert!(modules(&text).is_empty() && text.contains(&format!("    wattlock on; {MARK}\n")), "{text}");
+        assert_eq!(disabled(&text), DEBIAN);
+        let before = enabled(DEBIAN, Some(Path::new("/m/wattlock.so")), false, false).unwrap();
+        assert_eq!(enabled(&before, None, false, false).unwrap(), text, "a line of an earlier call goes");
+    }
+
+    #[test]
     fn groups_are_added_when_they_are_asked_for_and_stay_until_disable() {
-        let module = Path::new("/m.so");
+        let module = Some(Path::new("/m.so"));
         let text = enabled(DEBIAN, module, false, true).unwrap();
         let line = format!("\n    wattlock on; {MARK}\n    {HYBRID_FIRST} {MARK}\n");
         assert!(text.contains(&line), "{text}");
@@ -379,14 +392,15 @@ mod tests {
     #[test]
     fn line_ends_of_another_system_are_kept() {
         let text = DEBIAN.replace('\n', "\r\n");
-        let on = enabled(&text, Path::new("/m.so"), false, false).unwrap();
+        let on = enabled(&text, Some(Path::new("/m.so")), false, false).unwrap();
         assert_eq!(on.matches('\n').count(), on.matches("\r\n").count());
         assert_eq!(disabled(&on), text);
     }
 
     #[test]
     fn what_cannot_be_changed_safely_is_refused() {
-        let told = |text: &str| enabled(text, Path::new("/m.so"), false, false).unwrap_err().to_string();
+        let told =
+            |text: &str| enabled(text, Some(Path::new("/m.so")), false, false).unwrap_err().to_string();
         assert!(told("events {}\n").contains("no http block"));
         assert!(told("events {}\nhttp { include x; }\n").contains("same line"));
         assert!(told("http {}").contains("one line"));
@@ -395,29 +409,29 @@ mod tests {
         assert!(told("http {\nroot \"x;\n}\n").contains("line 2"));
         assert!(told("http {\n wattlock on;\n}\n").contains("by hand"));
         assert!(told("load_module a/ngx_http_wattlock_module.so;\nhttp {\n}\n").contains("by hand"));
-        assert!(enabled("http {\n}\n", Path::new("/m\".so"), false, false).is_err());
+        assert!(enabled("http {\n}\n", Some(Path::new("/m\".so")), false, false).is_err());
     }
 
     #[test]
     fn a_refusal_is_one_line_whatever_a_quote_holds() {
         let text = "load_module \"a\nwattlock.so\";\nhttp {\n}\n";
-        let told = enabled(text, Path::new("/m.so"), false, false).unwrap_err().to_string();
+        let told = enabled(text, Some(Path::new("/m.so")), false, false).unwrap_err().to_string();
         assert!(told.contains("a\\nwattlock.so") && !told.contains('\n'), "{told}");
     }
 
     #[test]
     fn an_environment_line_of_theirs_is_enough() {
         let text = "env OPENSSL_CONF=/x;\nhttp {\n}\n";
-        assert_eq!(enabled(text, Path::new("/m.so"), true, false).unwrap().matches("env ").count(), 1);
+        assert_eq!(enabled(text, Some(Path::new("/m.so")), true, false).unwrap().matches("env ").count(), 1);
     }
 
     #[test]
     fn a_diff_shows_what_changes_and_a_little_around_it() {
         let before = "a\nb\nc\nd\nhttp {\n}\n";
-        let after = enabled(before, Path::new("/m.so"), false, false);
+        let after = enabled(before, Some(Path::new("/m.so")), false, false);
         assert!(after.is_err(), "a word without an end is no directive");
         let before = "a;\nb;\nc;\nd;\nhttp {\n}\n";
-        let after = enabled(before, Path::new("/m.so"), false, false).unwrap();
+        let after = enabled(before, Some(Path::new("/m.so")), false, false).unwrap();
         let shown = diff(Path::new("f"), before, &after);
         let wanted = format!(
             "--- f\n+++ f\n@@ line 1 @@\n+load_module \"/m.so\"; {MARK}\n a;\n b;\n@@ line 4 @@\n d;\n http {{\n+    wattlock on; {MARK}\n }}\n"

@@ -99,14 +99,22 @@ fn enable(change: &Change, hybrid: bool) -> Result<()> {
     if let Some(why) = nginx.obstacle()? {
         bail!("{}: {why}", nginx.program.display());
     }
-    let module = change.about.places.module(&nginx, First::Installed)?;
-    for warning in parts::warnings(&module, "nginx does not start") {
-        eprintln!("wattlock: {warning}");
-    }
     let environment = std::env::var_os("OPENSSL_CONF").is_some();
     let file = change.about.file(&nginx)?;
     let before = read(&file)?;
-    let after = edit::enabled(&before, &module, environment, hybrid)
+    let loaded = change.about.loaded(&nginx, &file, &before);
+    let module = match &loaded {
+        Some((by, _)) if change.about.places.module.is_some() => {
+            bail!("--module does nothing here: {} loads a module already", by.display())
+        }
+        Some((_, module)) => module.clone(),
+        None => change.about.places.module(&nginx, First::Installed)?,
+    };
+    for warning in parts::warnings(&module, "nginx does not start") {
+        eprintln!("wattlock: {warning}");
+    }
+    let added = loaded.is_none().then_some(module.as_path());
+    let after = edit::enabled(&before, added, environment, hybrid)
         .map_err(|error| match http_elsewhere(&file, &before) {
             Some(other) => anyhow::anyhow!(
                 "its http block is in {}, which it includes: write `load_module \"{}\";` at the top of {} and `wattlock \
@@ -275,11 +283,26 @@ impl About {
         Ok(())
     }
 
+    /// The module that a file loads which the configuration includes outside of all blocks, and that file: Debian's packages
+    /// of modules have such files. nginx refuses a module that is loaded twice.
+    fn loaded(&self, nginx: &Nginx, file: &Path, text: &str) -> Option<(PathBuf, PathBuf)> {
+        let folder = file.parent()?;
+        let prefix = self.prefix.clone().or_else(|| nginx.built_with("--prefix=").map(PathBuf::from));
+        let files = edit::included(text).into_iter().flat_map(|pattern| groups::included(folder, &pattern));
+        let mut loads = files.flat_map(|by| {
+            let modules = read(&by).map(|text| edit::modules(&text)).unwrap_or_default();
+            modules.into_iter().map(move |module| (by.clone(), module))
+        });
+        // As nginx does: what is relative is so to its prefix.
+        let (by, module) = loads.next()?;
+        let module = prefix.unwrap_or_default().join(module);
+        Some((by, module.canonicalize().unwrap_or(module)))
+    }
+
     /// The configuration, links resolved: what is replaced must be the file and not a link to it.
     fn file(&self, nginx: &Nginx) -> Result<PathBuf> {
-        let built = nginx.built.split("--conf-path=").nth(1).and_then(|rest| rest.split_whitespace().next());
-        let file =
-            self.config.clone().unwrap_or_else(|| PathBuf::from(built.unwrap_or("/etc/nginx/nginx.conf")));
+        let built = nginx.built_with("--conf-path=").unwrap_or("/etc/nginx/nginx.conf");
+        let file = self.config.clone().unwrap_or_else(|| PathBuf::from(built));
         file.canonicalize().with_context(|| file.display().to_string())
     }
 }

@@ -82,8 +82,8 @@ struct Common {
 struct Enable {
     #[command(flatten)]
     common: Common,
-    /// The module, libwattlock_provider.so; without it the one that `make install` installed, else the one beside this
-    /// program
+    /// The module, libwattlock_provider.so; without it the one that `make install` or a package installed, else the one
+    /// beside this program
     #[arg(long, value_name = "PATH")]
     module: Option<PathBuf>,
     /// A setting of the provider (docs/use/openssl.md lists them); may be repeated

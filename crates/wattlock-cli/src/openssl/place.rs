@@ -147,7 +147,7 @@ pub fn module_to_stay(given: Option<&Path>) -> Result<PathBuf> {
             parts::PROVIDER,
             &[PathBuf::new()],
             First::Installed,
-            "`make install` installs it, --module names another",
+            "`make install` or the package wattlock-openssl-provider installs it, --module names another",
         ),
     }
 }

@@ -122,6 +122,22 @@ fn hygiene_leaves_pipes_alone_that_are_read_to_their_end() {
     }
 }
 
+/// The version of the workspace is that of all: the bridge lies outside of it, and Debian's packages have a file of their own.
+#[test]
+fn every_part_of_a_release_has_one_version() {
+    let version = env!("CARGO_PKG_VERSION");
+    let text = |name: &str| fs::read_to_string(repository().join(name)).unwrap();
+    let bridge = text("crates/wattlock-bridge/Cargo.toml");
+    assert!(bridge.contains(&format!("\nversion = \"{version}\"\n")), "the bridge has another version");
+    let packages = text("debian/changelog");
+    assert!(
+        packages.starts_with(&format!("wattlock ({version}) ")),
+        "debian/changelog: {:?}",
+        packages.lines().next()
+    );
+    assert!(text("CHANGELOG.md").contains(&format!("\n## {version} ")), "CHANGELOG.md has no such release");
+}
+
 /// Beside private keys there is no second TLS, no zlib under its own names, no drawer and no simulator.
 #[test]
 fn what_users_load_has_neither_bench_nor_lab_nor_their_libraries() {

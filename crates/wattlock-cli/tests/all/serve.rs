@@ -468,6 +468,29 @@ fn enable_warns_of_a_build_folder_and_check_says_how_to_undo_a_module_that_is_go
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
 }
 
+/// As Debian's packages of modules do: nginx refuses a module that is loaded twice.
+#[test]
+fn enable_adds_no_load_module_if_an_included_file_loads_the_module() {
+    let place = Place::new();
+    let file = configuration(&place, "");
+    let built = program().with_file_name("../nginx/ngx_http_wattlock_module.so").canonicalize().unwrap();
+    let folder = place.path("modules-enabled");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("50-mod-http-wattlock.conf"), format!("load_module {};\n", built.display()))
+        .unwrap();
+    let before = format!("include {}/*.conf;\n{}", folder.display(), fs::read_to_string(&file).unwrap());
+    fs::write(&file, &before).unwrap();
+    let output = nginx(&place, "enable", &file, &[]);
+    assert!(output.status.success(), "{}", words(&output));
+    let after = fs::read_to_string(&file).unwrap();
+    assert!(!after.contains("load_module") && after.contains("wattlock on;"), "{after}");
+    let output = nginx(&place, "enable", &file, &["--module", built.to_str().unwrap()]);
+    let said = words(&output);
+    assert!(!output.status.success() && said.contains("50-mod-http-wattlock.conf loads a module"), "{said}");
+    assert!(nginx(&place, "disable", &file, &[]).status.success());
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+}
+
 /// What `bench https` says of these rows after so many seconds each, without a failed connection.
 fn bench_https(place: &Place, rows: &str, seconds: f64) -> Vec<Value> {
     let arguments =

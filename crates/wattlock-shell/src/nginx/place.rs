@@ -110,7 +110,7 @@ impl Places {
             MODULE,
             &built,
             first,
-            "`nginx/build.sh` builds it (`make run` does, too)",
+            "`nginx/build.sh` builds it (`make run` does, too), the package libnginx-mod-http-wattlock has it",
         )
     }
 
@@ -206,6 +206,11 @@ impl Nginx {
             command.env("LD_LIBRARY_PATH", folder);
         }
         command
+    }
+
+    /// The value of an option that it was built with, such as `--prefix=`.
+    pub fn built_with(&self, option: &str) -> Option<&str> {
+        self.built.split(option).nth(1).and_then(|rest| rest.split_whitespace().next())
     }
 
     /// Whether it was built without a module that is otherwise always there.

@@ -1,0 +1,545 @@
+#!/usr/bin/env python3
+"""What the packages promise, in a root of its own: scripts/release/package-test.sh makes that and runs this in it, as root.
+
+    package_test.py FOLDER [NAME...]        FOLDER has the packages; NAME is a part of a test's name
+
+The root is changed: never run this on a machine that is used.
+"""
+
+import contextlib
+import hashlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+MODULE, PROVIDER, PROGRAM, TOOLS = (
+    "libnginx-mod-http-wattlock",
+    "wattlock-openssl-provider",
+    "wattlock",
+    "wattlock-tools",
+)
+NGINX_CONF, OPENSSL_CONF = pathlib.Path("/etc/nginx/nginx.conf"), pathlib.Path("/etc/ssl/openssl.cnf")
+LINK = pathlib.Path("/etc/nginx/modules-enabled/50-mod-http-wattlock.conf")
+PORT = 8443
+# What dpkg, apt, ldconfig and man-db write of themselves.
+RECORDS = [
+    "/etc/ld.so.cache",
+    "/var/cache/apt",
+    "/var/cache/ldconfig/aux-cache",
+    "/var/cache/man",
+    "/var/lib/apt",
+    "/var/lib/dpkg",
+    "/var/log/apt",
+    "/var/log/dpkg.log",
+]
+# What nginx writes when it runs.
+RUNS = ["/var/log/nginx", "/var/lib/nginx"]
+
+
+def run(*words, good=True, **more):
+    """Runs a command; its status and what it said."""
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)
+    if good and done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, words))}: status {done.returncode}\n{done.stdout}")
+    return done.returncode, done.stdout
+
+
+def refused(*words, **more):
+    status, said = run(*words, good=False, **more)
+    assert status != 0, f"{words} was not refused: {said}"
+    return said
+
+
+def snapshot():
+    """Every name below /etc, /usr and /var: kind, permissions, owner, and the content."""
+    seen = {}
+    for top in ("/etc", "/usr", "/var"):
+        for folder, folders, files in os.walk(top):
+            folders[:] = [one for one in folders if not is_record(os.path.join(folder, one))]
+            for name in [*folders, *files]:
+                path = os.path.join(folder, name)
+                if is_record(path):
+                    continue
+                about = os.lstat(path)
+                content = ""
+                if stat.S_ISLNK(about.st_mode):
+                    content = os.readlink(path)
+                elif stat.S_ISREG(about.st_mode):
+                    with open(path, "rb") as file:
+                        content = hashlib.file_digest(file, "sha256").hexdigest()
+                seen[path] = (stat.filemode(about.st_mode), about.st_uid, about.st_gid, content)
+    return seen
+
+
+def is_record(path):
+    return any(path == one or path.startswith(one + "/") for one in RECORDS + RUNS)
+
+
+def differences(before, after):
+    names = sorted(before.keys() | after.keys())
+    return [(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]
+
+
+class Packages:
+    """The packages as files, and what is done with them."""
+
+    def __init__(self, folder):
+        files = sorted(pathlib.Path(folder).glob("*.deb"))
+        self.files = {one.name.split("_")[0]: one for one in files if "-dbgsym_" not in one.name}
+        assert {MODULE, PROVIDER, PROGRAM, TOOLS} <= self.files.keys(), f"not all packages are in {folder}"
+        self.work = pathlib.Path(tempfile.mkdtemp(prefix="packages-"))
+
+    def install(self, *names, **more):
+        files = [str(self.files[name]) for name in names or self.files]
+        return apt("install", *files, **more)
+
+    def purge(self):
+        return run("dpkg", "--purge", "--force-unsafe-io", *self.files)
+
+    def changed(self, name, change):
+        """The package, unpacked, changed and packed again: its file."""
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.work))
+        run("dpkg-deb", "--raw-extract", self.files[name], folder / "x")
+        change(folder / "x")
+        file = folder / self.files[name].name
+        run("dpkg-deb", "-Znone", "--build", folder / "x", file)
+        shutil.rmtree(folder / "x")
+        return file
+
+
+def apt(what, *words, **more):
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    options = ["--yes", "--no-install-recommends", "-o", "Dpkg::Options::=--force-unsafe-io"]
+    return run("apt-get", *options, what, *words, env=environment, **more)
+
+
+def enable():
+    run(PROGRAM, "openssl", "enable", "--yes")
+    run(PROGRAM, "nginx", "enable", "--yes")
+
+
+def works():
+    """nginx and programs with OpenSSL accept their configurations."""
+    run("nginx", "-t", "-q")
+    run("openssl", "dgst", "-sha256", "/etc/hostname" if os.path.exists("/etc/hostname") else "/etc/passwd")
+
+
+SITE = """
+server {
+    listen 127.0.0.1:%d ssl;
+    ssl_certificate /srv/site/site.pem;
+    ssl_certificate_key /srv/site/site.key;
+    location / { return 200 "hello\\n"; }
+    %s
+}
+"""
+
+
+def certificate():
+    """A certificate for localhost, which clients trust, outside of the folders that are compared."""
+    folder = pathlib.Path("/srv/site")
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+        names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+        run(*new, *names, "-keyout", folder / "site.key", "-out", folder / "site.pem")
+    return folder
+
+
+def fetch(path="/"):
+    """A page of the site, from a connection of its own whose certificate is verified."""
+    context = ssl.create_default_context(cafile=certificate() / "site.pem")
+    with socket.create_connection(("127.0.0.1", PORT), timeout=20) as plain:
+        with context.wrap_socket(plain, server_hostname="localhost") as secure:
+            secure.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            answer = http.client.HTTPResponse(secure)
+            answer.begin()
+            return answer.status, answer.read().decode()
+
+
+@contextlib.contextmanager
+def site(more=""):
+    """An nginx with this machine's configuration and a site, as the system starts it; yields its master's number."""
+    certificate()
+    place = pathlib.Path("/etc/nginx/conf.d/site.conf")
+    place.write_text(SITE % (PORT, more))
+    try:
+        run("/usr/sbin/nginx")  # By its whole name: a new binary is started by the name of the old one.
+        try:
+            yield int(pathlib.Path("/run/nginx.pid").read_text())
+        finally:
+            run("nginx", "-s", "stop")
+            until(lambda: not pathlib.Path("/run/nginx.pid").exists(), "nginx ends")
+    finally:
+        place.unlink()
+
+
+def until(true, what):
+    for _ in range(300):
+        if true():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"not within 30 s: {what}")
+
+
+def mapped(process):
+    return pathlib.Path(f"/proc/{process}/maps").read_text()
+
+
+STATUS = "location = /wattlock_status { wattlock_status; }"
+
+
+def test_installing_changes_no_file_that_was_there_and_purging_leaves_none(packages):
+    before = snapshot()
+    packages.install()
+    changed = differences(before, snapshot())
+    theirs = [name for name, was, _ in changed if was is not None]
+    assert not theirs, theirs
+    configuration = [name for name, _, _ in changed if name.startswith("/etc/")]
+    assert configuration == [str(LINK)], configuration
+    works()
+    enable()
+    run("wattlock", "nginx", "check")
+    with site(STATUS):
+        assert fetch()[0] == 200
+    packages.purge()
+    assert not differences(before, snapshot()), differences(before, snapshot())
+
+
+def test_the_module_is_idle_until_it_is_turned_on_and_then_makes_verified_handshakes(packages):
+    packages.install()
+    with site() as master:
+        assert fetch() == (200, "hello\n")
+        assert "ngx_http_wattlock_module.so" in mapped(master) and "ossl-modules/wattlock.so" not in mapped(master)
+    enable()
+    assert "load_module" not in NGINX_CONF.read_text(), "modules-enabled loads it already"
+    assert "/ossl-modules/wattlock.so" in OPENSSL_CONF.read_text()
+    with site(STATUS) as master:
+        for _ in range(5):
+            assert fetch() == (200, "hello\n")
+        status = json.loads(fetch("/wattlock_status")[1])
+        assert status["active"] is True and status["completed"] >= 5, status
+        assert "/ossl-modules/wattlock.so" in mapped(master)
+    packages.purge()
+
+
+def test_programs_find_what_the_packages_put_beside_them(packages):
+    packages.install()
+    for program in ("wattlock", "wattlock-bench", "wattlock-lab"):
+        run(program, "--version")
+    assert "emulated" in run("wattlock", "--emulate", "dh8970", "engines")[1]
+    assert "wattlock" in run("openssl", "list", "-providers", "-provider", "wattlock", "-provider", "default")[1]
+    with tempfile.TemporaryDirectory() as folder:
+        run("wattlock", "keygen", "-o", f"{folder}/key")
+        pathlib.Path(folder, "text").write_text("text")
+        run("wattlock", "seal", "-i", f"{folder}/key", "-o", f"{folder}/sealed", f"{folder}/text")
+        run("wattlock", "open", "-i", f"{folder}/key", "-o", f"{folder}/opened", f"{folder}/sealed")
+        assert pathlib.Path(folder, "opened").read_text() == "text"
+    packages.purge()
+    # Without the tools, the program says which package has emulated cards.
+    packages.install(PROGRAM)
+    assert TOOLS in refused("wattlock", "--emulate", "dh8970", "engines")
+    packages.purge()
+
+
+def test_removing_undoes_enable_and_then_nothing_names_what_is_gone(packages):
+    before = [NGINX_CONF.read_bytes(), OPENSSL_CONF.read_bytes()]
+    packages.install()
+    enable()
+    assert [NGINX_CONF.read_bytes(), OPENSSL_CONF.read_bytes()] != before
+    apt("remove", *packages.files)
+    assert [NGINX_CONF.read_bytes(), OPENSSL_CONF.read_bytes()] == before
+    assert not LINK.is_symlink()
+    works()
+    with site():
+        assert fetch()[0] == 200
+    # Installed again after a removal, it is loaded and idle again.
+    packages.install()
+    assert LINK.is_symlink()
+    works()
+    packages.purge()
+
+
+def test_removing_the_module_undoes_enable_even_if_nginx_refuses_its_configuration(packages):
+    before = NGINX_CONF.read_bytes()
+    packages.install()
+    enable()
+    wrong = pathlib.Path("/etc/nginx/conf.d/wrong.conf")
+    wrong.write_text("no_such_directive on;\n")
+    said = apt("remove", MODULE)[1]
+    assert NGINX_CONF.read_bytes() == before, said
+    wrong.unlink()
+    works()
+    for kept in NGINX_CONF.parent.glob("nginx.conf.before-wattlock*"):
+        kept.unlink()
+    packages.purge()
+
+
+# A section may be opened again, and the last of two values counts.
+BY_HAND = """[default]
+openssl_conf = hand_init
+[hand_init]
+providers = hand_list
+[hand_list]
+default = hand_default
+wattlock = by_hand
+[hand_default]
+activate = 1
+[by_hand]
+module = wattlock
+activate = 1
+"""
+
+
+def test_lines_written_by_hand_are_named_and_left(packages):
+    packages.install()
+    enable()
+    page = pathlib.Path("/etc/nginx/conf.d/page.conf")
+    page.write_text("# wattlock on;\nserver {\n    listen 127.0.0.1:8081;\n    %s\n}\n" % STATUS)
+    run("nginx", "-t", "-q")
+    said = apt("remove", MODULE)[1]
+    assert f"{page}:4:" in said and f"{page}:1:" not in said, said
+    assert STATUS in page.read_text()
+    page.unlink()
+    works()
+    run("wattlock", "openssl", "disable", "--yes")
+    ours = OPENSSL_CONF.read_bytes()
+    by_hand = ours + BY_HAND.encode()
+    OPENSSL_CONF.write_bytes(by_hand)
+    run("openssl", "dgst", "-sha256", OPENSSL_CONF)
+    said = apt("remove", PROVIDER)[1]
+    assert "by hand" in said and "by_hand" in said, said
+    assert OPENSSL_CONF.read_bytes() == by_hand
+    works()
+    OPENSSL_CONF.write_bytes(ours)
+    packages.purge()
+
+
+def test_a_module_that_is_loaded_already_keeps_the_package_out(packages):
+    packages.install(PROGRAM, PROVIDER)
+    module = packages.work / "ngx_http_wattlock_module.so"
+    run("dpkg-deb", "--raw-extract", packages.files[MODULE], packages.work / "module")
+    shutil.copy(packages.work / "module/usr/lib/nginx/modules/ngx_http_wattlock_module.so", module)
+    before = NGINX_CONF.read_text()
+    NGINX_CONF.write_text(f"load_module {module};\n{before}")
+    works()
+    said = packages.install(MODULE, good=False)[1]
+    assert f"{NGINX_CONF}:1:" in said and "wattlock nginx disable" in said, said
+    works()
+    NGINX_CONF.write_text(before)
+    packages.install(MODULE)
+    works()
+    packages.purge()
+
+
+def test_apt_refuses_an_nginx_that_the_module_was_not_built_for(packages):
+    packages.install()
+    field = run("dpkg-query", "-W", "-f", "${Depends}", MODULE)[1]
+    abi = re.search(r"nginx-abi-\S+?(?=,|$)", field)[0]
+    assert abi in run("dpkg-query", "-W", "-f", "${Provides}", "nginx")[1]
+    folder = packages.work / "nginx"
+    (folder / "DEBIAN").mkdir(parents=True)
+    (folder / "DEBIAN/control").write_text(
+        "Package: nginx\nVersion: 99\nArchitecture: amd64\nMaintainer: nobody <nobody@example.org>\n"
+        "Provides: nginx-abi-99\nDescription: another nginx\n"
+    )
+    run("dpkg-deb", "--build", folder, packages.work / "nginx.deb")
+    said = refused("apt-get", "--simulate", "--no-remove", "install", packages.work / "nginx.deb")
+    assert MODULE in said, said
+    packages.purge()
+
+
+# Each command of a script counts. dpkg, which started the script, is killed before the one whose number is in the file.
+PLANTED = """#!/bin/bash
+set -T
+n=0
+trap 'n=$((n + 1)); read -r at </srv/kill-at; if [ "$at" = "NAME:$n" ]; then kill -KILL $PPID $$; fi' DEBUG
+"""
+
+
+def planted(folder):
+    name = re.search(r"^Package: (.*)$", (folder / "DEBIAN/control").read_text(), re.M)[1]
+    for script in ("preinst", "postinst", "prerm", "postrm"):
+        path = folder / "DEBIAN" / script
+        if path.exists():
+            text = path.read_text()
+            assert text.startswith("#!/bin/sh\n")
+            path.write_text(PLANTED.replace("NAME", f"{name}.{script}") + text.split("\n", 1)[1])
+
+
+def test_dpkg_killed_at_any_command_of_a_script_leaves_a_configuration_that_works(packages):
+    before = [NGINX_CONF.read_bytes(), OPENSSL_CONF.read_bytes()]
+    kill_at = pathlib.Path("/srv/kill-at")
+    kill_at.write_text("none\n")
+    files = {name: packages.changed(name, planted) for name in (PROGRAM, PROVIDER, MODULE)}
+
+    def dpkg(*words):
+        return run("dpkg", "--force-unsafe-io", *words, good=False)
+
+    def installed():
+        status, said = dpkg("--install", *files.values())
+        assert status == 0, said
+        if not LINK.is_symlink():
+            # dh_nginx takes a module whose link was lost between two commands for one that a person turned off.
+            LINK.symlink_to("/usr/share/nginx/modules-available/mod-http-wattlock.conf")
+        enable()
+
+    def removed():
+        status, said = dpkg("--remove", *files)
+        assert status == 0, said
+
+    # Script, what must be there before, and what runs it.
+    cases = []
+    for name in files:
+        cases += [
+            (name, "prerm", installed, ["--remove", name]),
+            (name, "postrm", installed, ["--remove", name]),
+            (name, "postrm", removed, ["--purge", name]),
+            (name, "preinst", removed, ["--install", files[name]]),
+            (name, "postinst", removed, ["--install", files[name]]),
+            (name, "prerm", installed, ["--install", files[name]]),
+            (name, "postinst", installed, ["--install", files[name]]),
+            (name, "postrm", installed, ["--install", files[name]]),
+            (name, "preinst", installed, ["--install", files[name]]),
+        ]
+    kills = 0
+    for name, script, first, words in cases:
+        if name != MODULE and words[0] == "--remove":
+            words = ["--force-depends", *words]
+        if name != PROGRAM and words[0] == "--install" and first is removed:
+            words = [*words, *(files[other] for other in files if other != name)]
+        if not pathlib.Path(f"/var/lib/dpkg/info/{name}.{script}").exists() and script != "preinst":
+            first()
+            if not pathlib.Path(f"/var/lib/dpkg/info/{name}.{script}").exists():
+                continue
+        number = 0
+        while True:
+            number += 1
+            kill_at.write_text("none\n")
+            first()
+            kill_at.write_text(f"{name}.{script}:{number}\n")
+            status, said = dpkg(*words)
+            kill_at.write_text("none\n")
+            if status != -signal.SIGKILL:
+                assert status == 0, f"{name}.{script} {words}: {said}"
+                break
+            kills += 1
+            try:
+                works()
+                assert number < 200, "a script of so many commands"
+                # And whoever goes on comes to an end.
+                dpkg("--configure", "--pending")
+                works()
+                status, said = dpkg(*words)
+                assert status == 0, said
+                works()
+            except AssertionError as error:
+                raise AssertionError(f"killed at {name}.{script}:{number} of {words}: {error}") from error
+        dpkg("--install", *files.values())
+    assert kills > 50, f"only {kills} kills"
+    print(f"    {kills} kills")
+    status, said = dpkg("--purge", *files)
+    assert status == 0, said
+    assert [NGINX_CONF.read_bytes(), OPENSSL_CONF.read_bytes()] == before
+    kill_at.unlink()
+
+
+def test_an_update_under_64_connections_fails_no_request(packages):
+    packages.install(PROGRAM, PROVIDER, MODULE)
+    enable()
+
+    def later(folder):
+        control = folder / "DEBIAN/control"
+        text = control.read_text()
+        version = re.search(r"^Version: (.*)$", text, re.M)[1]
+        control.write_text(text.replace(version, version + "+later"))
+
+    files = [packages.changed(name, later) for name in (PROGRAM, PROVIDER, MODULE)]
+    counts, failures, ended = [0] * 64, [], threading.Event()
+
+    def client(number):
+        while not ended.is_set():
+            try:
+                assert fetch() == (200, "hello\n")
+                counts[number] += 1
+            except Exception as error:  # noqa: BLE001, whatever it is, it is a request that failed
+                failures.append(repr(error))
+
+    with site(STATUS) as master:
+        clients = [threading.Thread(target=client, args=(number,)) for number in range(64)]
+        for one in clients:
+            one.start()
+        try:
+            until(lambda: all(counts), "each client has had an answer")
+            apt("install", *map(str, files))
+            assert "later" in run("dpkg-query", "-W", "-f", "${Version}", MODULE)[1]
+            during = sum(counts)
+            # What the trigger of Debian's nginx does, and then what a new provider takes.
+            run("nginx", "-s", "reload")
+            answered = [one + 2 for one in counts]
+            until(lambda: all(one >= least for one, least in zip(counts, answered)), "answers after the reload")
+            os.kill(master, signal.SIGUSR2)
+            until(pathlib.Path("/run/nginx.pid.oldbin").exists, "a new binary")
+            until(lambda: pathlib.Path("/run/nginx.pid").exists(), "its number")
+            time.sleep(1)
+            os.kill(master, signal.SIGQUIT)
+            answered = [one + 2 for one in counts]
+            until(lambda: all(one >= least for one, least in zip(counts, answered)), "answers of the new binary")
+            until(lambda: not pathlib.Path("/run/nginx.pid.oldbin").exists(), "the old one ends")
+            status = json.loads(fetch("/wattlock_status")[1])
+        finally:
+            ended.set()
+            for one in clients:
+                one.join()
+        assert status["active"] is True, status
+    assert not failures, f"{len(failures)} of {sum(counts)}: {failures[:3]}"
+    print(f"    {sum(counts)} requests, {during} until the update was done")
+    run("dpkg", "--purge", *packages.files)
+
+
+def main(words):
+    packages = Packages(words[0])
+    wanted = words[1:]
+    tests = [(name, one) for name, one in globals().items() if name.startswith("test_")]
+    passed, failed = 0, 0
+    for name, test in tests:
+        if wanted and not any(part in name for part in wanted):
+            continue
+        begin = time.monotonic()
+        before = {path: path.read_bytes() for path in (NGINX_CONF, OPENSSL_CONF)}
+        try:
+            test(packages)
+            passed += 1
+            told = "ok"
+        except Exception:  # noqa: BLE001, the others run all the same
+            traceback.print_exc()
+            failed += 1
+            told = "FAILED"
+            for path, text in before.items():
+                path.write_bytes(text)
+            for left in pathlib.Path("/etc/nginx/conf.d").glob("*.conf"):
+                left.unlink()
+            run("dpkg", "--purge", "--force-all", *packages.files, good=False)
+        print(f"{name.removeprefix('test_').replace('_', ' ')}: {told} ({time.monotonic() - begin:.0f} s)", flush=True)
+    shutil.rmtree(packages.work)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__.strip())
+    sys.exit(main(sys.argv[1:]))
