@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(all(text, "include"), [(2, "y".to_owned())]);
         let other = "load_module /opt/wattlock/ngx_other.so;\nhttp {\n}\n";
         assert!(modules(other).is_empty());
-        assert!(enabled(other, Path::new("/m/wattlock.so"), false, false).is_ok());
+        assert!(enabled(other, Some(Path::new("/m/wattlock.so")), false, false).is_ok());
     }
 
     #[test]
