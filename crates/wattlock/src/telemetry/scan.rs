@@ -177,7 +177,8 @@ fn read_folders(mut each: impl FnMut(Folder, Seen)) -> Scan {
     let (mut users, mut user): (usize, Option<(u32, usize, Budget)>) = (0, None);
     for name in names {
         let path = name.path();
-        if own.as_ref() == Some(&path) {
+        // The folder that is named stands in the place of the user's own.
+        if own.as_ref().is_some_and(|own| *own == path || name.uid == effective_uid()) {
             continue;
         }
         let folder = match Folder::open_or_why(&path) {
@@ -211,8 +212,8 @@ fn read_folders(mut each: impl FnMut(Folder, Seen)) -> Scan {
 
 /// What the files of the calling user and, where the caller may read them, of all others say, one folder at a time: only its
 /// content is held. The calling user's files of processes that have ended move into its totals; nothing of other users' is
-/// changed. A user may be there several times: with folders in shared memory, and with the one that
-/// `WATTLOCK_TELEMETRY_DIR` names.
+/// changed. A user may be there several times, with folders of different names. The one that `WATTLOCK_TELEMETRY_DIR` names
+/// stands in the place of the caller's own.
 pub fn scan(mut each: impl FnMut(User)) -> Scan {
     read_folders(|folder, seen| {
         let (living, ended): (Vec<Read>, Vec<Read>) = seen.files.into_iter().partition(|file| file.living);
