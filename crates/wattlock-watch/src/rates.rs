@@ -116,7 +116,7 @@ impl Figures {
         let sum = |count: fn(&Done) -> u64| all.done.iter().fold(0.0, |sum, done| sum + count(done) as f64);
         let mut parts: BTreeMap<(&str, &str), Vec<&Done>> = BTreeMap::new();
         for done in &all.done {
-            parts.entry((&done.cell.engine, &done.cell.kind)).or_default().push(done);
+            parts.entry((done.cell.engine.as_str(), done.cell.kind.as_str())).or_default().push(done);
         }
         let work: Vec<Work> = parts.values().map(|same| Work::of(same, seconds, costs)).collect();
         let (batches, queued) = (sum(|done| done.cell.batch_sum), sum(|done| done.cell.queued()));

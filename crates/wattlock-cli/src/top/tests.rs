@@ -200,7 +200,7 @@ fn before_the_second_look_and_where_nothing_is_known_there_are_no_figures() {
         now.programs[0].figures = None;
         let mut app = App::new();
         assert!(app.take(now.clone()));
-        press(&mut app, b"/nginx\r\r");
+        press(&mut app, b"\x1b[F\r");
         let lines = drawn(&mut app, (80, 24));
         assert!(lines[1].starts_with("nginx") && lines[2].starts_with("processes 1"), "{lines:?}");
         assert!(lines[3].starts_with(if rates { "Not known" } else { "Measuring" }), "{lines:?}");

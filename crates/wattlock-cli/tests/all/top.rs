@@ -74,7 +74,12 @@ fn once_sees_a_program_that_works_in_lanes_and_its_rate() {
         let output = top(folder.path(), &["--once", "--json", "--interval", "0.5"]);
         assert!(output.status.success(), "{output:?}");
         let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
-        seen["programs"].as_array().unwrap().iter().any(|one| one["operations_per_s"] != 0.0).then_some(seen)
+        seen["programs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|one| one["operations_per_s"].as_f64().is_some_and(|rate| rate > 0.0))
+            .then_some(seen)
     });
     let table = top(folder.path(), &["--once", "--interval", "0.2"]);
     drop(child.stdin.take());
