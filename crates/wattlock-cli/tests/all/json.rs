@@ -170,7 +170,7 @@ fn an_error_says_in_its_object_what_standard_error_says() {
         (&["fs", "set", "--json", "empty", "policy=adaptive"], 90),
         (&["fs", "ls", "--json", "-i", "key.txt", "empty"], 80),
         (&["seal", "--json", "s"], 2),
-        (&["open", "--json", "-i", "none.txt", "s"], 42),
+        (&["open", "--json", "-i", "none.txt", "-o", "t", "s"], 42),
         (&["gzip", "--json", "--rsyncable", "s"], 2),
     ] {
         let mut command = desk.command(words);
