@@ -2,7 +2,7 @@
 //! is a free port of loopback, every file that nginx writes lies in folders of ours, and no request leaves this
 //! machine or reaches the site.
 //!
-//! [`policy`](super::policy) says what becomes of which directive; this carries it out. It opens no file but keys and
+//! [`policy`] says what becomes of which directive; this carries it out. It opens no file but keys and
 //! certificates, to see whether they can be read.
 
 use std::collections::BTreeMap;
