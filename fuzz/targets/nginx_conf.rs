@@ -33,7 +33,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(edit::is_enabled(text) || without == text);
     let _ = edit::modules(text);
     for (environment, hybrid) in [(false, false), (false, true), (true, false), (true, true)] {
-        let on = match edit::enabled(text, Path::new("/m/wattlock.so"), environment, hybrid) {
+        let on = match edit::enabled(text, Some(Path::new("/m/wattlock.so")), environment, hybrid) {
             Ok(on) => on,
             Err(error) => {
                 assert!(!format!("{error:#}").contains('\n'), "{error:#}");
@@ -41,9 +41,9 @@ fuzz_target!(|bytes: &[u8]| {
             }
         };
         assert!(edit::is_enabled(&on) && edit::disabled(&on) == without, "not every byte came back");
-        assert_eq!(edit::modules(&on), [Path::new("/m/wattlock.so")]);
-        let again =
-            edit::enabled(&on, Path::new("/m/wattlock.so"), environment, hybrid).expect("a second time");
+        assert_eq!(edit::modules(&on), [Some(Path::new("/m/wattlock.so"))]);
+        let again = edit::enabled(&on, Some(Path::new("/m/wattlock.so")), environment, hybrid)
+            .expect("a second time");
         assert!(again == on, "a second time changes something");
         assert!(edit::diff(Path::new("f"), text, &on).starts_with("--- f\n+++ f\n"));
     }
