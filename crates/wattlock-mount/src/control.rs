@@ -31,6 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// and again.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Connections that wait for an answer, as many as the standard library's listeners keep.
+const BACKLOG: i32 = 128;
+
 /// Where the socket of a mount is, for this user.
 ///
 /// # Errors
@@ -70,12 +73,15 @@ fn own_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a socket that only its owner may connect to. Nothing else of this process makes files meanwhile.
+/// Makes a socket that only its owner may connect to. A socket's name gets the rights that the socket has, less the umask:
+/// no moment is open to others, and the umask, which is the whole process's, stays as it is.
 fn bind(path: &Path) -> io::Result<UnixListener> {
-    let before = rustix::process::umask(Mode::XUSR | Mode::RWXG | Mode::RWXO);
-    let bound = UnixListener::bind(path);
-    rustix::process::umask(before);
-    bound
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
 }
 
 /// Whether a peer is this user or root.
@@ -335,10 +341,8 @@ mod tests {
             own_folder(&folder).unwrap();
             assert_eq!(std::fs::metadata(&folder).unwrap().mode() & 0o777, 0o700, "{mode:o}");
         }
-        let before = rustix::process::umask(Mode::empty());
         let path = folder.join("socket");
         let listener = bind(&path).unwrap();
-        assert_eq!(rustix::process::umask(before), Mode::empty(), "the umask is put back");
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let peer = UnixStream::connect(&path).unwrap();
         assert!(is_own(&listener.accept().unwrap().0));

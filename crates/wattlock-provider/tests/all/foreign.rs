@@ -621,10 +621,11 @@ fn speed_without_jobs_is_done_by_a_card_and_no_random_number_is() {
 }
 
 /// Pieces of CBC in any order and of any length are OpenSSL's bytes, also where a card does those of whole blocks and fails.
+/// How many it is asked for hangs on the CPU's pace, 292 at the least that was seen: it is lost long before.
 #[test]
 fn pieces_of_cbc_that_a_card_does_are_what_openssl_gives() {
     for (fault, counter) in
-        [("", "requests"), ("fault error every 5", "reported-error"), ("fault lost requests 300 300", "lost")]
+        [("", "requests"), ("fault error every 5", "reported-error"), ("fault lost requests 100 100", "lost")]
     {
         let host = with_whole_that(fault);
         let mut command = cbc::call_for_call(&host, &["-O1", "-fsanitize=address"]);
