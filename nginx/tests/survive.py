@@ -10,8 +10,10 @@ Scenarios are the functions whose names begin with `case_`; `survive.py list` na
 """
 
 import argparse
+import atexit
 import base64
 import contextlib
+import functools
 import http.client
 import itertools
 import json
@@ -314,9 +316,18 @@ class Load:
         assert self.good >= at_least, f"only {self.good} requests"
 
 
+@functools.cache
+def cards():
+    """The folder of the cards' files, until this program ends."""
+    folder = tempfile.mkdtemp(prefix="wattlock-cards-")
+    os.chmod(folder, 0o755)
+    atexit.register(shutil.rmtree, folder)
+    return folder
+
+
 def with_card(folder_text, policy="offload"):
     """Provider settings with an emulated card."""
-    path = Path(tempfile.mkstemp(prefix="wattlock-card-")[1])
+    path = Path(tempfile.mkstemp(dir=cards())[1])
     path.write_text(folder_text)
     # A worker that takes settings of the configuration reads it, too.
     path.chmod(0o644)

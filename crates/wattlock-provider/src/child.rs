@@ -44,7 +44,14 @@ impl Child {
     ) -> Option<Child> {
         // SAFETY: the caller's.
         let context = NonNull::new(unsafe { sys::OSSL_LIB_CTX_new_child(handle, table) })?;
-        Some(Child { context, digests: RwLock::default() })
+        let child = Child { context, digests: RwLock::default() };
+        // Its random generator fetches for itself, and its cipher may be one of ours. The generator is not made yet, which
+        // is when this can be said.
+        // SAFETY: live context, C strings or none.
+        let told = unsafe {
+            sys::RAND_set_DRBG_type(child.as_ptr(), null(), ELSEWHERE.as_ptr(), null(), null()) == 1
+        };
+        told.then_some(child)
     }
 
     /// For calls that take it.

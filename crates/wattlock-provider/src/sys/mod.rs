@@ -342,6 +342,13 @@ unsafe extern "C" {
         len: c_uint,
     ) -> c_int;
 
+    pub fn RAND_set_DRBG_type(
+        context: *mut OSSL_LIB_CTX,
+        drbg: *const c_char,
+        properties: *const c_char,
+        cipher: *const c_char,
+        digest: *const c_char,
+    ) -> c_int;
     pub fn RAND_bytes_ex(
         context: *mut OSSL_LIB_CTX,
         out: *mut c_uchar,
