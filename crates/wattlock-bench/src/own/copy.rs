@@ -20,7 +20,7 @@ use wattlock_shell::parts::MODULE;
 use super::frame::{self, has};
 use super::listen::{self, Peer, Socket};
 use super::policy::{self, Fate, SETTINGS_LEFT_OUT};
-use super::servers::{Servers, Target};
+use super::servers::{Answered, Servers, Target};
 use super::sockets::{Mapped, Ports, Reached, Sockets};
 use super::tree::Tree;
 use super::trust;
@@ -86,6 +86,7 @@ impl Twin {
             caches: 0,
             servers: Servers::default(),
             answered: Vec::new(),
+            compresses: false,
             notes: BTreeMap::new(),
             connections: None,
         };
@@ -134,8 +135,10 @@ struct Maker<'a> {
     logs: Vec<String>,
     caches: usize,
     servers: Servers,
-    /// How many directives of each server answer with 204.
-    answered: Vec<usize>,
+    /// What of each server answers with 204.
+    answered: Vec<Answered>,
+    /// Whether nginx may compress answers of the block that is being copied.
+    compresses: bool,
     notes: BTreeMap<String, Vec<String>>,
     /// `worker_connections`.
     connections: Option<(usize, String)>,
@@ -219,6 +222,8 @@ impl Maker<'_> {
 
     fn block(&mut self, inside: &str, directives: &[Directive]) -> Result<Vec<Directive>> {
         let (mut out, mut answered) = (Vec::new(), false);
+        let outside = self.compresses;
+        self.compresses = compresses(directives, outside);
         for one in directives {
             let before = out.len();
             self.one(inside, one, &mut out)?;
@@ -226,6 +231,7 @@ impl Maker<'_> {
             answered |=
                 is_pass && !out[before..].iter().any(|copied: &Directive| copied.name() == one.name());
         }
+        self.compresses = outside;
         if answered {
             // `proxy_redirect default` must stand behind a `proxy_pass`.
             out.retain(|one| one.name() != "proxy_redirect");
@@ -305,7 +311,7 @@ impl Maker<'_> {
     fn nested(&mut self, one: &Directive, out: &mut Vec<Directive>) -> Result<()> {
         let name = one.name();
         if name == "server" {
-            self.answered.push(0);
+            self.answered.push(Answered::default());
         }
         let mut block = self.block(name, one.block.as_deref().unwrap_or_default())?;
         if name == "server" && !has(&block, "listen") {
@@ -419,7 +425,8 @@ impl Maker<'_> {
         };
         self.note(format!("answered with 204, {why}: `{} {}`", one.name(), target.escape_debug()), one);
         if let Some(answered) = self.answered.last_mut() {
-            *answered += 1;
+            answered.count += 1;
+            answered.differs |= self.compresses || may_speak_tls(target);
         }
         let answer = Directive { words: vec!["return".to_owned(), "204".to_owned()], ..one.clone() };
         (inside != "limit_except").then_some(answer)
@@ -491,6 +498,22 @@ impl Maker<'_> {
         );
         Ok(())
     }
+}
+
+/// Whether nginx may compress answers of a block: by its own `gzip`, by that of an `if` in it, or as outside.
+fn compresses(block: &[Directive], outside: bool) -> bool {
+    let own = block.iter().rfind(|one| one.name() == "gzip");
+    let own = own.map(|one| !one.argument(1).is_some_and(|word| word.eq_ignore_ascii_case("off")));
+    let mut ifs = block.iter().filter(|one| one.name() == "if");
+    own.unwrap_or(outside) || ifs.any(|one| compresses(one.block.as_deref().unwrap_or_default(), false))
+}
+
+/// Whether requests may be handed on over TLS; of a variable that is not known.
+fn may_speak_tls(target: &str) -> bool {
+    let scheme = listen::around(target)[0].to_ascii_lowercase();
+    target.starts_with('$')
+        || scheme.contains('$')
+        || ["https://", "grpcs://", "suwsgi://"].contains(&&*scheme)
 }
 
 /// Where a server without a `listen` listens.

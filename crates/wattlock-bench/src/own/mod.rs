@@ -327,7 +327,7 @@ mod tests {
             socket: Socket::Tcp("*".to_owned(), port),
             address: ([127, 0, 0, 1], 1).into(),
             proxied: false,
-            answered: 0,
+            answered: servers::Answered::default(),
         };
         let target = |name: &str| Target { label: name.to_owned(), ..at(name, 443) };
         let targets = [target("a.example"), target("b.example")];

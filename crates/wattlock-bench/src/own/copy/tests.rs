@@ -340,11 +340,43 @@ fn a_server_knows_how_much_of_it_answers_with_204() {
                  server { listen 2 ssl; return 200; }\nserver { listen 3 ssl; location / { uwsgi_pass $x; } }";
     let mut case = http(inner);
     let counts = |case: &Case| {
-        case.make().unwrap().targets.iter().map(|target| target.answered).collect::<Vec<usize>>()
+        case.make().unwrap().targets.iter().map(|target| target.answered.count).collect::<Vec<usize>>()
     };
     assert_eq!(counts(&case), [3, 0, 1]);
     case.with_upstreams = true;
     assert_eq!(counts(&case), [1, 0, 1]);
+}
+
+#[test]
+fn work_that_wattlock_does_another_way_is_known_where_it_is_left_out() {
+    let handed = "proxy_pass http://app.example;";
+    for (outside, server, wanted) in [
+        ("", format!("location / {{ {handed} }}"), false),
+        ("gzip off;", format!("location / {{ {handed} }}"), false),
+        ("gzip on;", format!("location / {{ {handed} }}"), true),
+        ("gzip on;", format!("gzip off; location / {{ {handed} }}"), false),
+        ("gzip on;", format!("location / {{ gzip off; {handed} }} location /b {{ }}"), false),
+        ("", format!("location / {{ {handed} gzip on; }}"), true),
+        ("", format!("location / {{ {handed} if ($x) {{ gzip on; }} }}"), true),
+        ("", format!("location / {{ gzip on; if ($x) {{ {handed} }} }}"), true),
+        ("", format!("location / {{ {handed} }} location /b {{ gzip on; }}"), false),
+        ("", format!("location / {{ {handed} }} location /b {{ gzip on; {handed} }}"), true),
+        // Nothing is left out.
+        ("gzip on;", "return 200;".to_owned(), false),
+        ("", "location / { proxy_pass HTTPS://app.example; }".to_owned(), true),
+        ("", "location / { grpc_pass grpcs://app.example; }".to_owned(), true),
+        ("", "location / { uwsgi_pass suwsgi://app.example; }".to_owned(), true),
+        ("", "location / { proxy_pass $app; }".to_owned(), true),
+        ("", "location / { fastcgi_pass unix:/run/php.sock; }".to_owned(), false),
+    ] {
+        let twin = http(&format!("{outside}\nserver {{ listen 1 ssl; {server} }}")).make().unwrap();
+        assert_eq!(twin.targets[0].answered.differs, wanted, "{outside} {server}");
+    }
+    // Of each server its own.
+    let two = "server { listen 1 ssl; gzip on; location / { proxy_pass http://a.example; } }\n\
+               server { listen 2 ssl; location / { proxy_pass http://a.example; } }";
+    let twin = http(two).make().unwrap();
+    assert_eq!(twin.targets.iter().map(|target| target.answered.differs).collect::<Vec<_>>(), [true, false]);
 }
 
 #[test]
