@@ -90,6 +90,19 @@ fn fields(pid: u32) -> Option<Vec<String>> {
     Some(stat.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
 }
 
+/// The user with whose rights a process acts now (proc(5), `status`).
+///
+/// # Errors
+/// It is gone.
+pub fn user_of(pid: u32) -> Result<u32> {
+    let gone = || format!("process {pid} is gone");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).with_context(gone)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    // The real one, and the effective one.
+    let user = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    user.with_context(gone)
+}
+
 /// Processor time of a process: from its threads' `schedstat` in nanoseconds where the kernel has it, else from `stat`
 /// in ticks.
 ///

@@ -21,7 +21,7 @@ use super::frame::{self, has};
 use super::listen::{self, Peer, Socket};
 use super::policy::{self, Fate, SETTINGS_LEFT_OUT};
 use super::servers::{Answered, Servers, Target};
-use super::sockets::{Mapped, Ports, Reached, Sockets};
+use super::sockets::{self, Mapped, Ports, Reached, Sockets};
 use super::tree::Tree;
 use super::trust;
 
@@ -36,7 +36,7 @@ pub struct Plan<'a> {
     pub config: &'a Path,
     /// A folder that nobody else reads: logs.
     pub folder: &'a Path,
-    /// A folder in which nginx's workers may write: bodies, caches and sockets, to which they connect.
+    /// A folder in which nginx's workers may write: bodies and caches. In [`sockets::folder`] of it are the sockets.
     pub spool: &'a Path,
     /// Wattlock's module; none: the stock side.
     pub module: Option<&'a Path>,
@@ -196,18 +196,19 @@ impl Maker<'_> {
     /// Takes in a server and where it listens.
     fn serves(&mut self, server: &Directive, http: &[Directive]) -> Result<()> {
         let block = server.block.as_deref().unwrap_or_default();
+        let folder = sockets::folder(self.plan.spool);
         let mut listens: Vec<(&[String], Vec<Socket>)> = Vec::new();
         for one in block.iter().filter(|one| one.name() == "listen") {
             let sockets = self.listened(one)?;
             let is_named = listen::is_named(one.argument(1).unwrap_or_default());
             for socket in &sockets {
                 self.sockets.describe(socket, is_dual(one), is_named);
-                self.sockets.give(socket.clone(), self.plan.spool).with_context(|| self.tree.place(one))?;
+                self.sockets.give(socket.clone(), &folder).with_context(|| self.tree.place(one))?;
             }
             listens.push((one.words.get(2..).unwrap_or_default(), sockets));
         }
         if listens.is_empty() {
-            self.sockets.give(silent(), self.plan.spool)?;
+            self.sockets.give(silent(), &folder)?;
             listens.push((&[][..], vec![silent()]));
         }
         self.servers.add(self.tree.place(server), block, http, listens);

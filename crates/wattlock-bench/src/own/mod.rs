@@ -17,9 +17,9 @@ mod trust;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{OpenOptions, Permissions};
+use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -262,6 +262,9 @@ impl Maker<'_> {
         if outside.is_none() {
             std::fs::create_dir(&inside)?;
         }
+        let spool = outside.as_ref().map_or(&*inside, TempDir::path);
+        let sockets = sockets::folder(spool);
+        DirBuilder::new().mode(0o700).create(&sockets)?;
         let config = std::path::absolute(self.config)?;
         let mut twin = Twin::make(
             self.tree,
@@ -270,7 +273,7 @@ impl Maker<'_> {
                 prefix: &self.command.prefix(self.nginx)?,
                 config: config.parent().context("a configuration is a file")?,
                 folder: folder.path(),
-                spool: outside.as_ref().map_or(&*inside, TempDir::path),
+                spool,
                 module: parts.map(|parts| parts.module.as_path()),
                 hybrid,
                 with_upstreams: self.command.with_upstreams,
@@ -290,6 +293,10 @@ impl Maker<'_> {
             let side = if parts.is_some() { "with Wattlock" } else { "without Wattlock" };
             anyhow!("{side}: {}", twin.blame(&format!("{error:#}"), &path))
         })?;
+        // The site's own sockets may be private. Workers connect to their copies only to hand a request on.
+        if outside.is_some() && self.command.with_upstreams {
+            std::os::unix::fs::chown(&sockets, Some(server.user()?), None)?;
+        }
         Ok(Side { server, twin, _spool: outside })
     }
 }

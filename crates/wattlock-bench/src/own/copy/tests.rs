@@ -100,7 +100,7 @@ fn every_address_is_a_free_port_of_loopback_and_one_address_is_one_port() {
     let listens: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("listen ")).collect();
     assert_eq!(listens.len(), 8, "{text}");
     assert!(
-        listens.iter().all(|one| one.starts_with("127.0.0.1:") || one.starts_with("unix:/spool/")),
+        listens.iter().all(|one| one.starts_with("127.0.0.1:") || one.starts_with("unix:/spool/sockets/")),
         "{text}"
     );
     let port = |at: usize| listens[at].split([' ', ';']).next().unwrap();
@@ -149,7 +149,10 @@ fn no_request_leaves_this_machine() {
         assert!(text.contains(kept), "{kept}: {text}");
     }
     // Where workers of another user reach it.
-    assert!(text.contains("proxy_pass http://unix:/spool/socket-") && text.contains(":/u;"), "{text}");
+    assert!(
+        text.contains("proxy_pass http://unix:/spool/sockets/socket-") && text.contains(":/u;"),
+        "{text}"
+    );
     for gone in ["mixed", "app.example", "$host", "10.0.0.1", "none", ":8080", "/run/own.sock"] {
         assert!(!text.contains(gone), "{gone}: {text}");
     }
@@ -411,7 +414,7 @@ fn upstreams_that_may_be_the_site_itself_have_no_request() {
     let text = passes(&listens, &own.each_ref().map(String::as_str));
     assert_eq!(text.matches("_pass ").count(), own.len(), "{text}");
     for line in text.lines().filter(|line| line.contains("_pass ")) {
-        let is_ours = line.contains("127.0.0.1:") || line.contains("unix:/spool/socket-");
+        let is_ours = line.contains("127.0.0.1:") || line.contains("unix:/spool/sockets/socket-");
         assert!(is_ours && !line.contains(":8443") && !line.contains("own.sock"), "{line}");
     }
     // What could be the site's, and has no copy.
