@@ -120,7 +120,8 @@ fn compare(command: &Command, config: &Path, choice: &Choice, mut record: Record
             }
         };
         let row = row.param("server", target.label.as_str()).param("connections", connections);
-        record.add(row.param("resumed_percent", resumed).against(against));
+        let row = row.param("resumed_percent", resumed).param("workers", command.workers());
+        record.add(row.against(against));
     }
     if measured > 0 {
         say!("{LEGEND}");
