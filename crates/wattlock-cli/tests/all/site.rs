@@ -374,6 +374,23 @@ fn a_server_that_closes_costs_its_own_figure_alone() {
 }
 
 #[test]
+fn every_path_is_measured_of_a_server_that_closes_behind_each_answer() {
+    let place = site(
+        "events { }\nhttp {\n  ssl_certificate own.pem; ssl_certificate_key own.key;\n  keepalive_timeout 0;\n  \
+         server { listen 443 ssl; location /one { return 201 one; } location /two { return 202 two; } }\n}\n",
+        &[],
+    );
+    let json = place.path("site.json");
+    let more = ["--path", "/one", "--path", "/two", "--path", "/three", "--json", json.to_str().unwrap()];
+    let output = compare(&place, &more).output().unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    let row = rows(&place).swap_remove(0);
+    let statuses = row["detail"]["statuses"].as_object().unwrap();
+    assert_eq!(statuses.keys().collect::<Vec<_>>(), ["201", "202", "404"], "{row}");
+    assert!(row["detail"]["no_figure"].is_null(), "{row}");
+}
+
+#[test]
 fn limits_of_http_leave_the_status_page_alone() {
     let place = site(
         "events { }\nhttp {\n  ssl_certificate own.pem; ssl_certificate_key own.key;\n  \
