@@ -330,16 +330,24 @@ impl Maker<'_> {
             return Ok(None);
         }
         let place = || self.tree.place(one);
-        ensure!(
-            file.to_str().is_some_and(policy::loads),
-            "{}: `load_module` of {}, which is none of the known modules: loading it runs what is in it; take it out \
-             of a copy of the configuration, and name that copy",
-            place(),
-            wattlock_door::one_line(&path)
-        );
-        trust::whole_path(&path).with_context(place)?;
+        let is_known = |path: &Path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            ensure!(
+                name.is_some_and(policy::loads),
+                "{}: `load_module` of {}, which is none of the known modules: loading it runs what is in it; take it \
+                 out of a copy of the configuration, and name that copy",
+                place(),
+                wattlock_door::one_line(path)
+            );
+            Ok(())
+        };
+        is_known(&path)?;
+        let real = trust::whole_path(&path).with_context(place)?;
+        // A link's name says nothing of what it leads to.
+        is_known(&real)?;
+        let real = real.to_str().with_context(|| format!("{}: no printable path", place()))?.to_owned();
         self.note("loaded into the copies, too: `load_module`".to_owned(), one);
-        Ok(Some(with_word(one, 1, path.display().to_string())))
+        Ok(Some(with_word(one, 1, real)))
     }
 
     fn stays(&mut self, one: &Directive) -> Option<Directive> {

@@ -448,6 +448,29 @@ fn a_module_that_is_not_known_is_not_loaded() {
         let told = Case::of(&format!("\nload_module '{module}';\nhttp {{ }}")).refusal();
         assert!(told.contains("nginx.conf:2: `load_module` of") && told.contains("known modules"), "{told}");
     }
+    // A link counts by its own name and by that of what it leads to, and what was judged is loaded.
+    let case = Case::of("load_module ngx_mail_module.so;");
+    let at = |name: &str| case.folder.path().join(name);
+    let link = |to: &str| {
+        let _ = std::fs::remove_file(at("ngx_mail_module.so"));
+        std::os::unix::fs::symlink(to, at("ngx_mail_module.so")).unwrap();
+        let text = format!("load_module {};", at("way/ngx_mail_module.so").display());
+        std::fs::write(at("nginx.conf"), text).unwrap();
+    };
+    std::os::unix::fs::symlink(".", at("way")).unwrap();
+    for name in ["evil.so", "ngx_http_wattlock_module.so", "ngx_stream_module.so"] {
+        std::fs::write(at(name), "").unwrap();
+    }
+    for other in ["evil.so", "ngx_http_wattlock_module.so"] {
+        link(other);
+        let told = case.refusal();
+        assert!(told.contains(&format!("{other}, which is none of the known modules")), "{told}");
+    }
+    link("ngx_stream_module.so");
+    let real = at("ngx_stream_module.so").canonicalize().unwrap();
+    assert!(case.text().contains(&format!("load_module {};", real.display())), "{}", case.text());
+    link("gone.so");
+    assert!(case.refusal().contains("nginx.conf:1: "), "{}", case.refusal());
     if !rustix::process::geteuid().is_root() {
         return;
     }
