@@ -13,7 +13,8 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// The same program, told by the kernel to end when the thread that starts it does: an interrupt or a crash leaves nothing
 /// behind. In a process group of its own, so that a terminal's interrupt reaches it through this program only. Without
-/// `setpriv` of util-linux it stays where this program is killed.
+/// `setpriv` of util-linux it stays where this program is killed, and so does one whose file has capabilities that its
+/// user has not: execve(2) clears the signal then (prctl(2)).
 pub fn ending_with_us(own: &Command) -> Command {
     // What is timed begins at once from the second program on.
     static THERE: LazyLock<bool> = LazyLock::new(|| {
