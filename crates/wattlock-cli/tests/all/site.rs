@@ -427,7 +427,8 @@ fn no_other_user_reaches_the_copys_own_sockets() {
         let mut child = child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         assert!(lines.next().unwrap().unwrap().contains("a.example"));
-        let (mut sockets, mut folders) = (Vec::new(), vec![place.path("tmp")]);
+        let tmp = place.path("tmp");
+        let (mut sockets, mut folders) = (Vec::new(), vec![tmp.clone()]);
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
                 match entry.file_type().unwrap() {
@@ -439,7 +440,7 @@ fn no_other_user_reaches_the_copys_own_sockets() {
         }
         assert_eq!(sockets.len(), 2, "one of each side: {sockets:?}");
         for socket in &sockets {
-            let mut closed = above(socket, &place.path("tmp")).filter(|about| about.mode() & 0o077 == 0);
+            let mut closed = above(socket, &tmp).filter(|about| about.mode() & 0o077 == 0);
             let closed = closed.next().unwrap_or_else(|| panic!("{socket:?} is open"));
             // nginx's workers reach them only if they are to.
             let is_workers = closed.uid() != rustix::process::geteuid().as_raw();
