@@ -81,6 +81,7 @@ fn compare(
         lines.push(cells(what, &sides));
         if let Some(row) = sides.row("serve", name, Measure::Rate, !paths.is_empty()) {
             let row = row.param("connections", connections).param("certificate", command.kind());
+            let row = row.param("workers", command.workers());
             let engines = engines(&[between(&before, &done(ours.addresses[0])?)]);
             record.add(row.against(against).detail("engines", engines));
         }

@@ -119,6 +119,16 @@ pub fn identities(terminal: &Terminal) -> Result<Vec<BoxedIdentity>> {
     keys::identities(&content, terminal.clone()).map_err(|error| within(&path, terminal.explain(error)))
 }
 
+/// Whom the default identity opens for, as lines of a recipients file. None if its file does not tell: it is of SSH, of a
+/// plugin, locked, or no identity.
+pub fn recipients_of_identity() -> Result<Option<String>> {
+    let Some(Found { content, .. }) = find(What::Identity)? else { return Ok(None) };
+    let mut lines = Vec::new();
+    let file = age::IdentityFile::from_buffer(&content[..]).ok();
+    let written = file.and_then(|file| file.write_recipients_file(&mut lines).ok());
+    Ok(written.and_then(|()| String::from_utf8(lines).ok()))
+}
+
 /// The default recipients' file, if there is one; its use is told.
 pub fn recipients_file() -> Result<Option<Found>> {
     let found = find(What::Recipients)?;

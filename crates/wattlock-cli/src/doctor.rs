@@ -11,7 +11,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use wattlock::profile::MachineKey;
-use wattlock::telemetry::read_all;
+use wattlock::telemetry::{Snapshot, scan};
 use wattlock::{Profile, Runtime};
 use wattlock_door::Code;
 use wattlock_meter::Meter;
@@ -72,7 +72,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     facts.push(profile(&runtime));
     facts.extend(openssl());
     facts.extend(nginx(choice));
-    facts.extend(programs());
+    facts.extend(programs(&running(), rustix::process::geteuid().as_raw()));
     facts.push(joules());
     facts.extend(limits::facts());
     let problems = facts.iter().filter(|fact| fact.standing == Standing::Problem).count();
@@ -188,24 +188,57 @@ fn nginx(choice: &Choice) -> Vec<Fact> {
     }
 }
 
-/// Programs that run now: by name, and those of another version.
-fn programs() -> Vec<Fact> {
+/// A program that runs now and has used Wattlock, as its file in a folder of this user's says.
+#[derive(Debug)]
+struct Program {
+    user: u32,
+    name: String,
+    pid: u32,
+    version: String,
+}
+
+fn running() -> Vec<Program> {
+    let mut found = Vec::new();
+    scan(|user| {
+        let used = user.living.into_iter().map(|one: Snapshot| (one.is_used(), one.header));
+        found.extend(used.filter(|(used, _)| *used).map(|(_, header)| Program {
+            user: user.uid,
+            name: header.program,
+            pid: header.pid,
+            version: header.version,
+        }));
+    });
+    found.sort_by_key(|program| program.pid);
+    found
+}
+
+/// Programs by name, and those of another version. What another user's file says is that user's to say: it stands in no
+/// way of `own`, unless it is root's.
+fn programs(found: &[Program], own: u32) -> Vec<Fact> {
     const WHAT: &str = "programs";
-    let found = read_all();
     if found.is_empty() {
         let words = "none that runs has used Wattlock (or none whose counters this user may read)";
         return vec![Fact::good(WHAT, words)];
     }
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    found.iter().for_each(|one| *counts.entry(&one.header.program).or_default() += 1);
+    found.iter().for_each(|one| *counts.entry(&one.name).or_default() += 1);
     let counts: Vec<String> = counts.into_iter().map(|(name, count)| format!("{name} ({count})")).collect();
     let mut facts = vec![Fact::good(WHAT, counts.join(", "))];
-    let old = found.iter().filter(|one| one.header.version != env!("CARGO_PKG_VERSION"));
-    facts.extend(old.map(|one| {
-        let header = &one.header;
-        let words = format!("{} (pid {}) runs with version {}", header.program, header.pid, header.version);
+    let old = found.iter().filter(|one| one.version != env!("CARGO_PKG_VERSION"));
+    let (ours, others): (Vec<&Program>, Vec<&Program>) = old.partition(|one| [own, 0].contains(&one.user));
+    facts.extend(ours.into_iter().map(|one| {
+        let words = format!("{} (pid {}) runs with version {}", one.name, one.pid, one.version);
         Fact::problem(WHAT, words, Some("restart it".to_owned()))
     }));
+    if let Some(first) = others.first() {
+        let Program { user, name, pid, version } = first;
+        let words = format!(
+            "programs of other users with another version: {}, the first {name} (pid {pid}) of user {user} with \
+             {version}",
+            others.len()
+        );
+        facts.push(Fact::note(WHAT, words, "let those users restart them"));
+    }
     facts
 }
 
@@ -225,4 +258,42 @@ fn joules() -> Fact {
         false => format!("nothing is read ({}): joules are modelled", unused.join("; ")),
     };
     Fact::note(WHAT, words, "wattlock energy sources")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_users_own_and_roots_programs_of_another_version_stand_in_the_way() {
+        let program = |user: u32, pid: u32, version: &str| Program {
+            user,
+            name: "nginx".to_owned(),
+            pid,
+            version: version.to_owned(),
+        };
+        let standings = |found: &[Program], own: u32| -> Vec<Standing> {
+            programs(found, own).iter().map(|fact| fact.standing).collect()
+        };
+        use Standing::{Good, Note, Problem};
+        let (now, old) = (env!("CARGO_PKG_VERSION"), "0.0.0");
+        for (user, own, wanted) in [
+            (1000, 1000, &[Good, Problem][..]),
+            (0, 1000, &[Good, Problem]),
+            (0, 0, &[Good, Problem]),
+            (1000, 0, &[Good, Note]),
+            (1001, 1000, &[Good, Note]),
+        ] {
+            assert_eq!(standings(&[program(user, 7, old)], own), wanted, "{user} {own}");
+            assert_eq!(standings(&[program(user, 7, now)], own), [Good], "{user} {own}");
+        }
+        // However many files other users make, they are one line.
+        let many: Vec<Program> = (1..=5000).map(|pid| program(1000 + pid, pid, old)).collect();
+        let facts = programs(&many, 0);
+        assert_eq!(facts.len(), 2);
+        let wanted = "programs of other users with another version: 5000, the first nginx (pid 1) of user 1001 with \
+                      0.0.0";
+        assert_eq!(facts[1].words, wanted);
+        assert_eq!(standings(&[], 0), [Good]);
+    }
 }

@@ -1,18 +1,16 @@
 //! `wattlock keygen`: a fresh identity, in age's own format, so that age and everything around it can use it.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use age::secrecy::ExposeSecret;
 use anyhow::Result;
 use clap::Args;
-use wattlock_door::one_line;
-use wattlock_files::Error;
+use wattlock_door::{AtomicFile, Attributes, Error, Folder, one_line};
 use zeroize::Zeroizing;
 
 use crate::defaults::{self, IDENTITY, RECIPIENTS};
-use crate::wrong::system;
 
 /// Make a key pair (an age identity)
 #[derive(Debug, Args)]
@@ -48,74 +46,63 @@ pub fn run(command: &Command) -> Result<()> {
     Ok(())
 }
 
-/// Makes the default identity, and the default recipients unless there are some: those may be a team's.
+/// Makes the default identity, and the default recipients unless there are some: those may be a team's. If only the
+/// recipients are missing, they are those of the identity that is there.
 fn write_default(text: &str, public: &str) -> Result<()> {
     let folder = defaults::make()?;
-    let write = |name: &str, text: &str| {
-        let path = folder.at(name);
-        folder.write_new(name, text.as_bytes()).map_err(|source| failed(&path, source))?;
-        Ok::<PathBuf, Error>(path)
+    let (key, list) = (folder.at(IDENTITY), folder.at(RECIPIENTS));
+    let recipients = match folder.write_new(IDENTITY, text.as_bytes()) {
+        Ok(()) => {
+            tell!("wattlock: default key {}", one_line(&key));
+            format!("{public}\n")
+        }
+        Err(there @ Error::OutputExists(_)) if list.symlink_metadata().is_err() => {
+            // An earlier run ended between the two, or the list was removed.
+            let Some(own) = defaults::recipients_of_identity()? else { return Err(there.into()) };
+            tell!("wattlock: default key {} stays as it is", one_line(&key));
+            own
+        }
+        Err(error) => return Err(error.into()),
     };
-    tell!("wattlock: default key {}", one_line(&write(IDENTITY, text)?));
-    match write(RECIPIENTS, &format!("{public}\n")) {
-        Ok(path) => tell!("wattlock: default recipients {}", one_line(&path)),
-        Err(Error::Door(wattlock_door::Error::OutputExists(path))) => {
+    match folder.write_new(RECIPIENTS, recipients.as_bytes()) {
+        Ok(()) => tell!("wattlock: default recipients {}", one_line(&list)),
+        Err(Error::OutputExists(path)) => {
             tell!("wattlock: {} stays as it is: without the new key in it", one_line(&path));
         }
         Err(error) => return Err(error.into()),
     }
-    tell!("Public key: {public}");
-    Ok(())
-}
-
-/// What the system says of a key's new file.
-fn failed(path: &Path, source: std::io::Error) -> Error {
-    match source.kind() {
-        std::io::ErrorKind::AlreadyExists => Error::Door(wattlock_door::Error::OutputExists(path.to_owned())),
-        std::io::ErrorKind::NotFound => {
-            Error::Door(wattlock_door::Error::NotFound(folder_of(path).to_owned()))
-        }
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-            Error::Door(wattlock_door::Error::DiskFull)
-        }
-        _ => system(format!("writing the key {}", one_line(path)), source),
+    for public in recipients.lines() {
+        tell!("Public key: {public}");
     }
+    Ok(())
 }
 
 /// Writes a new file; with `force` in place of a file, or of a link, that has the name.
 pub fn write(path: &Path, text: &[u8], force: bool) -> Result<()> {
-    let failed = |source| failed(path, source);
     match path.symlink_metadata() {
         Ok(there) if there.is_dir() => {
-            let error = anyhow::Error::new(Error::Door(wattlock_door::Error::NotRegular(path.to_owned())));
+            let error = anyhow::Error::new(Error::NotRegular(path.to_owned()));
             return Err(error.context(format!("{} is a folder", one_line(path))));
         }
         Ok(there) if !there.is_file() && !there.is_symlink() => {
-            return Err(wattlock_door::Error::NotRegular(path.to_owned()).into());
+            return Err(Error::NotRegular(path.to_owned()).into());
         }
         Ok(_) if !force => {
-            return Err(wattlock_door::Error::OutputExists(path.to_owned()).into());
+            return Err(Error::OutputExists(path.to_owned()).into());
         }
         _ => {}
     }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}.new", std::process::id()));
-    let written = if force { PathBuf::from(beside) } else { path.to_owned() };
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let mut file = options.open(&written).map_err(failed)?;
-    // Half a key is worse than none: the next try would find it in the way.
-    let done = file.write_all(text).and_then(|()| file.sync_all()).and_then(|()| match force {
-        true => std::fs::rename(&written, path),
-        false => Ok(()),
-    });
-    if done.is_err() {
-        let _ = std::fs::remove_file(&written);
-    }
-    Ok(done.map_err(failed)?)
+    let (folder, name) = Folder::of(path)?;
+    Ok(private(folder, name, text, force)?)
 }
 
-/// The folder that a file is to be in.
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+/// Writes a file that its owner alone may read. It gets its name when it is whole, whatever ends the program: half a key
+/// is worse than none, and the next try would find it in the way.
+pub fn private(folder: Folder, name: OsString, text: &[u8], force: bool) -> Result<(), Error> {
+    let file = AtomicFile::create(folder, name, force, None)?;
+    let mut made = file.file();
+    made.write_all(text).map_err(Error::writing)?;
+    // It stays as it was made: for its owner alone.
+    let own = Attributes::of(made, &made.metadata().map_err(Error::writing)?);
+    file.commit(Some(&own))
 }

@@ -50,14 +50,14 @@ pub fn completions(command: &Completions) -> Result<()> {
         Known::Fish => Shell::Fish,
     };
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut everything()?.command(), program::WATTLOCK, &mut script);
+    clap_complete::generate(shell, &mut everything()?, program::WATTLOCK, &mut script);
     put!("{}", String::from_utf8_lossy(&script));
     Ok(())
 }
 
 /// Runs `wattlock man`.
 pub fn pages(command: &Pages) -> Result<()> {
-    let mut all = everything()?.command().version(env!("CARGO_PKG_VERSION"));
+    let mut all = everything()?;
     all.build();
     let Some(folder) = &command.folder else {
         put!("{}", String::from_utf8_lossy(&page(&all, true)?));
@@ -74,7 +74,7 @@ fn write_all(command: &clap::Command, folder: &Path, whole: bool) -> Result<()> 
 }
 
 /// All commands, those of the programs beside this one among them as far as these are there.
-fn everything() -> Result<Definition> {
+fn everything() -> Result<clap::Command> {
     let mut own = Definition::of(&program::command::<super::Arguments>());
     for (name, commands) in [(BENCH, &["bench"][..]), (LAB, &["lab", "report"])] {
         let Some(other) = program::definition_of(name)? else {
@@ -90,7 +90,8 @@ fn everything() -> Result<Definition> {
             }
         }
     }
-    Ok(own)
+    // A definition has none of what clap adds itself. With a version there is `--version`.
+    Ok(own.command().version(env!("CARGO_PKG_VERSION")))
 }
 
 /// A command's page. The `whole` page has all exit codes.

@@ -99,34 +99,33 @@ pub fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
 /// Bytes of what is named and of all regular files below it; a link that is named is what it leads to. None if standard
 /// input, a device or a pipe is among it, or if nothing has a length, as files of the kernel's have none.
 fn length_of(places: &[PathBuf]) -> Option<u64> {
-    let mut sum = 0;
+    let mut sum = 0_u64;
     for place in places {
-        sum += match place.metadata() {
+        sum = sum.saturating_add(match place.metadata() {
             _ if is_dash(place) => return None,
             Ok(meta) if meta.is_file() => meta.len(),
-            Ok(meta) if meta.is_dir() => size_of(place, 0),
+            Ok(meta) if meta.is_dir() => size_of(place),
             Ok(_) => return None,
             Err(_) => 0,
-        };
+        });
     }
     Some(sum).filter(|sum| *sum > 0)
 }
 
-/// Bytes of all regular files at and below a path. Links are not followed; what cannot be read counts as nothing.
-fn size_of(path: &Path, depth: usize) -> u64 {
-    /// Deeper than any path that the system takes.
-    const DEEPEST: usize = 2048;
-    let Ok(meta) = path.symlink_metadata() else { return 0 };
-    if meta.is_file() {
-        return meta.len();
+/// Bytes of all regular files below a folder, or a link to one that is named. Links below are not followed; what cannot
+/// be read counts as nothing. One folder is open at a time: the work beside it needs descriptors, too.
+fn size_of(folder: &Path) -> u64 {
+    let (mut sum, mut left) = (0_u64, vec![folder.to_owned()]);
+    while let Some(folder) = left.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(meta) if meta.is_file() => sum = sum.saturating_add(meta.len()),
+                Ok(meta) if meta.is_dir() => left.push(entry.path()),
+                _ => {}
+            }
+        }
     }
-    // A link to a folder that is named is one.
-    let is_folder = if depth == 0 { path.is_dir() } else { meta.is_dir() };
-    if !is_folder || depth > DEEPEST {
-        return 0;
-    }
-    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    entries.map(|entry| size_of(&entry.path(), depth + 1)).sum()
+    sum
 }
 
 /// What a command was asked to do with how much: `-v` tells it at the end.
@@ -178,8 +177,27 @@ mod tests {
         std::fs::write(folder.path().join("b"), [0; 5]).unwrap();
         std::os::unix::fs::symlink("..", folder.path().join("in/up")).unwrap();
         std::os::unix::fs::symlink("b", folder.path().join("link")).unwrap();
-        assert_eq!(size_of(folder.path(), 0), 15);
-        assert_eq!(size_of(&folder.path().join("none"), 0), 0);
+        assert_eq!(size_of(folder.path()), 15);
+        assert_eq!(size_of(&folder.path().join("none")), 0);
+    }
+
+    /// Deeper than a process usually has descriptors (1,024), and about as deep as a path can be.
+    #[test]
+    fn a_deep_folder_takes_one_descriptor() {
+        const DEEP: usize = 1500;
+        let folder = tempfile::tempdir().unwrap();
+        let at = |depth: usize| folder.path().join("d/".repeat(depth));
+        std::fs::create_dir_all(at(DEEP)).unwrap();
+        for depth in [0, 1, DEEP / 2, DEEP] {
+            std::fs::write(at(depth).join("a"), [0; 7]).unwrap();
+        }
+        let size = size_of(folder.path());
+        // What a temporary folder is removed with keeps each open that it is in.
+        for depth in (1..=DEEP).rev() {
+            let _ = std::fs::remove_file(at(depth).join("a"));
+            std::fs::remove_dir(at(depth)).unwrap();
+        }
+        assert_eq!(size, 28);
     }
 
     #[test]

@@ -85,6 +85,11 @@ impl Folder {
         }
     }
 
+    /// A folder that is open already, and how messages call it.
+    pub fn opened(fd: OwnedFd, path: &Path) -> Folder {
+        Folder { fd: Arc::new(fd), path: path.to_owned() }
+    }
+
     /// Its path when it was opened.
     pub fn path(&self) -> &Path {
         &self.path

@@ -13,7 +13,8 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// The same program, told by the kernel to end when the thread that starts it does: an interrupt or a crash leaves nothing
 /// behind. In a process group of its own, so that a terminal's interrupt reaches it through this program only. Without
-/// `setpriv` of util-linux it stays where this program is killed.
+/// `setpriv` of util-linux it stays where this program is killed, and so does one whose file has capabilities that its
+/// user has not: execve(2) clears the signal then (prctl(2)).
 pub fn ending_with_us(own: &Command) -> Command {
     // What is timed begins at once from the second program on.
     static THERE: LazyLock<bool> = LazyLock::new(|| {
@@ -88,6 +89,19 @@ fn all() -> HashMap<u32, Stat> {
 fn fields(pid: u32) -> Option<Vec<String>> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(stat.rsplit_once(')')?.1.split_whitespace().map(str::to_owned).collect())
+}
+
+/// The user with whose rights a process acts now (proc(5), `status`).
+///
+/// # Errors
+/// It is gone.
+pub fn user_of(pid: u32) -> Result<u32> {
+    let gone = || format!("process {pid} is gone");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).with_context(gone)?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    // The real one, and the effective one.
+    let user = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    user.with_context(gone)
 }
 
 /// Processor time of a process: from its threads' `schedstat` in nanoseconds where the kernel has it, else from `stat`

@@ -55,7 +55,8 @@ pub struct Load<'a> {
     pub visit: Option<Visit<'a>>,
 }
 
-/// A visit: a connection to a server of a site, over which each path is requested once, whatever the answers are.
+/// A visit: a connection to a server of a site, over which each path is requested once, whatever the answers are. If the
+/// server closes behind one, another connection has the rest, as a browser's.
 #[derive(Debug, Clone, Copy)]
 pub struct Visit<'a> {
     /// The server's name.
@@ -155,7 +156,7 @@ pub fn drive(load: &Load<'_>, cpu: &dyn Fn() -> Result<Duration>) -> Result<Tall
         buffer: vec![0; 256 << 10],
     };
     let mut slots: Vec<Connection> =
-        (0..load.connections).map(|slot| crowd.open(slot)).collect::<Result<_>>()?;
+        (0..load.connections).map(|slot| crowd.open(slot, 0)).collect::<Result<_>>()?;
     let (start, mut counting, mut swept) = (Instant::now(), None, Instant::now());
     let mut events = Vec::with_capacity(load.connections);
     loop {
@@ -181,7 +182,7 @@ pub fn drive(load: &Load<'_>, cpu: &dyn Fn() -> Result<Duration>) -> Result<Tall
             for (slot, connection) in slots.iter_mut().enumerate() {
                 if now - connection.since > PATIENCE {
                     crowd.failed("no answer in ten seconds".to_owned())?;
-                    *connection = crowd.open(slot)?;
+                    *connection = crowd.open(slot, 0)?;
                 }
             }
         }
@@ -196,10 +197,10 @@ pub fn drive(load: &Load<'_>, cpu: &dyn Fn() -> Result<Duration>) -> Result<Tall
             let slot = event.data.u64() as usize;
             match crowd.advance(&mut slots[slot]) {
                 Ok(false) => {}
-                Ok(true) => slots[slot] = crowd.open(slot)?,
+                Ok(true) => slots[slot] = crowd.open(slot, crowd.rest(&slots[slot]))?,
                 Err(why) => {
                     crowd.failed(why)?;
-                    slots[slot] = crowd.open(slot)?;
+                    slots[slot] = crowd.open(slot, 0)?;
                 }
             }
         }
@@ -227,6 +228,8 @@ struct Connection {
     /// When the handshake, or the request, began.
     since: Instant,
     shaken: bool,
+    /// Requests of its visit over connections before this one.
+    begun: usize,
     /// Requests so far.
     asked: usize,
     answer: Answer,
@@ -266,7 +269,8 @@ struct Chunks {
 }
 
 impl Crowd<'_> {
-    fn open(&mut self, slot: usize) -> Result<Connection> {
+    /// Opens a connection; so many paths of its visit were answered before.
+    fn open(&mut self, slot: usize, begun: usize) -> Result<Connection> {
         let load = self.load;
         let config = next(load.sorts.iter().map(|(share, _)| *share), &self.opened).map(|sort| {
             self.opened[sort] += 1;
@@ -280,7 +284,7 @@ impl Crowd<'_> {
         epoll::add(&self.epoll, &stream, EventData::new_u64(slot as u64), events)?;
         let shaken = config.is_none();
         let answer = Answer::default();
-        let mut connection = Connection { stream, tls: None, since, shaken, asked: 0, answer };
+        let mut connection = Connection { stream, tls: None, since, shaken, begun, asked: 0, answer };
         if load.visit.is_some_and(|visit| visit.proxied) {
             connection.stream.write_all(PROXIED)?;
         }
@@ -295,6 +299,12 @@ impl Crowd<'_> {
             }
         }
         Ok(connection)
+    }
+
+    /// How many paths of its visit were answered when a connection ended; none if the visit has ended, too.
+    fn rest(&self, connection: &Connection) -> usize {
+        let answered = connection.begun + connection.asked;
+        if self.load.visit.is_some() && answered < self.load.paths.len() { answered } else { 0 }
     }
 
     fn failed(&mut self, why: String) -> Result<()> {
@@ -331,8 +341,9 @@ impl Crowd<'_> {
                 return Ok(true);
             }
             write(connection)?;
-            // A stream that gave less than was asked for has no more (epoll(7)); what comes later is a new event.
-            if drained {
+            // A stream that gave less than was asked for has no more (epoll(7)); what comes later is a new event. An end
+            // that has come is none: where it ends the answer, it is read at once.
+            if drained && !matches!(connection.answer.body, Some(Body::Unbounded(_))) {
                 return Ok(false);
             }
         }
@@ -381,7 +392,8 @@ impl Crowd<'_> {
 
     fn ask(&mut self, connection: &mut Connection) -> Result<(), String> {
         // A visit's requests are its own; else all connections take the paths in turn.
-        let turn = if self.load.visit.is_some() { connection.asked } else { self.asked };
+        let own = connection.begun + connection.asked;
+        let turn = if self.load.visit.is_some() { own } else { self.asked };
         let path = &self.load.paths[turn % self.load.paths.len()];
         self.asked += 1;
         let (name, head) = (self.load.name(), self.load.head);
@@ -420,7 +432,7 @@ impl Crowd<'_> {
         let Some(body) = connection.answer.take(plain)? else { return Ok(false) };
         self.answered(connection, body);
         let over = match self.load.visit {
-            Some(_) => connection.answer.closes || connection.asked >= self.load.paths.len(),
+            Some(_) => connection.answer.closes || self.rest(connection) == 0,
             None => !self.load.stays,
         };
         if !over {
@@ -489,7 +501,8 @@ impl Answer {
             found.map(|(_, value)| value.trim())
         };
         self.status = status;
-        self.closes = field("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        let closes = |value: &str| value.split(',').any(|word| word.trim().eq_ignore_ascii_case("close"));
+        self.closes = field("connection").is_some_and(closes);
         let chunked = field("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"));
         let length = field("content-length").and_then(|value| value.parse().ok());
         self.body = match (status, length) {
@@ -606,6 +619,66 @@ mod tests {
         assert_eq!(answer.take(b"HTTP/1.1 200 OK\r\n\r\nab"), Ok(None));
         assert!(matches!(answer.body, Some(Body::Unbounded(2))));
         assert!(any().take(b"HTTP/1.1 ok\r\n\r\n").is_err());
+    }
+
+    /// A server whose answers have this in their head; behind one that says no length, or that it closes, it closes.
+    /// Each path has a status of its own.
+    fn answering(head: &'static str) -> SocketAddr {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let serve = move |mut stream: TcpStream| {
+            let (mut request, mut piece) = (Vec::new(), [0; 1024]);
+            while let Ok(read @ 1..) = stream.read(&mut piece) {
+                request.extend_from_slice(&piece[..read]);
+                let text = String::from_utf8_lossy(&request).into_owned();
+                if !text.ends_with("\r\n\r\n") {
+                    continue;
+                }
+                request.clear();
+                let status = text.split(' ').nth(1).unwrap().trim_start_matches('/');
+                let answer = format!("HTTP/1.1 {status} it\r\n{head}\r\nok");
+                if stream.write_all(answer.as_bytes()).is_err()
+                    || head.contains("close")
+                    || !head.contains("Length")
+                {
+                    return;
+                }
+            }
+        };
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                std::thread::spawn(move || serve(stream));
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn every_path_of_a_visit_is_requested_though_the_server_closes() {
+        let paths = ["/200", "/201", "/404"].map(str::to_owned);
+        for head in [
+            "Content-Length: 2\r\n",
+            "Content-Length: 2\r\nConnection: close\r\n",
+            "Content-Length: 2\r\nConnection: x, Close\r\nX: close\r\n",
+            "",
+        ] {
+            let load = Load {
+                address: answering(head),
+                sorts: &[],
+                connections: 4,
+                paths: &paths,
+                stays: false,
+                head: "",
+                time: Duration::from_millis(300),
+                visit: Some(Visit { name: "a.example", proxied: false }),
+            };
+            let tally = drive(&load, &|| Ok(Duration::ZERO)).unwrap();
+            assert_eq!(tally.failed, 0, "{head:?}: {:?}", tally.failure);
+            // Counting begins and ends within a visit of each connection.
+            let counts: Vec<u64> = [200, 201, 404].map(|status| tally.statuses[&status]).to_vec();
+            let spread = counts.iter().max().unwrap() - counts.iter().min().unwrap();
+            assert!(spread <= 4 && tally.statuses.len() == 3, "{head:?}: {:?}", tally.statuses);
+        }
     }
 
     #[test]

@@ -20,8 +20,8 @@ use wattlock_shell::parts::MODULE;
 use super::frame::{self, has};
 use super::listen::{self, Peer, Socket};
 use super::policy::{self, Fate, SETTINGS_LEFT_OUT};
-use super::servers::{Servers, Target};
-use super::sockets::{Mapped, Ports, Reached, Sockets};
+use super::servers::{Answered, Servers, Target};
+use super::sockets::{self, Mapped, Ports, Reached, Sockets};
 use super::tree::Tree;
 use super::trust;
 
@@ -36,7 +36,7 @@ pub struct Plan<'a> {
     pub config: &'a Path,
     /// A folder that nobody else reads: logs.
     pub folder: &'a Path,
-    /// A folder in which nginx's workers may write: bodies, caches and sockets, to which they connect.
+    /// A folder in which nginx's workers may write: bodies and caches. In [`sockets::folder`] of it are the sockets.
     pub spool: &'a Path,
     /// Wattlock's module; none: the stock side.
     pub module: Option<&'a Path>,
@@ -86,6 +86,7 @@ impl Twin {
             caches: 0,
             servers: Servers::default(),
             answered: Vec::new(),
+            compresses: false,
             notes: BTreeMap::new(),
             connections: None,
         };
@@ -134,8 +135,10 @@ struct Maker<'a> {
     logs: Vec<String>,
     caches: usize,
     servers: Servers,
-    /// How many directives of each server answer with 204.
-    answered: Vec<usize>,
+    /// What of each server answers with 204.
+    answered: Vec<Answered>,
+    /// Whether nginx may compress answers of the block that is being copied.
+    compresses: bool,
     notes: BTreeMap<String, Vec<String>>,
     /// `worker_connections`.
     connections: Option<(usize, String)>,
@@ -193,18 +196,19 @@ impl Maker<'_> {
     /// Takes in a server and where it listens.
     fn serves(&mut self, server: &Directive, http: &[Directive]) -> Result<()> {
         let block = server.block.as_deref().unwrap_or_default();
+        let folder = sockets::folder(self.plan.spool);
         let mut listens: Vec<(&[String], Vec<Socket>)> = Vec::new();
         for one in block.iter().filter(|one| one.name() == "listen") {
             let sockets = self.listened(one)?;
             let is_named = listen::is_named(one.argument(1).unwrap_or_default());
             for socket in &sockets {
                 self.sockets.describe(socket, is_dual(one), is_named);
-                self.sockets.give(socket.clone(), self.plan.spool).with_context(|| self.tree.place(one))?;
+                self.sockets.give(socket.clone(), &folder).with_context(|| self.tree.place(one))?;
             }
             listens.push((one.words.get(2..).unwrap_or_default(), sockets));
         }
         if listens.is_empty() {
-            self.sockets.give(silent(), self.plan.spool)?;
+            self.sockets.give(silent(), &folder)?;
             listens.push((&[][..], vec![silent()]));
         }
         self.servers.add(self.tree.place(server), block, http, listens);
@@ -219,6 +223,8 @@ impl Maker<'_> {
 
     fn block(&mut self, inside: &str, directives: &[Directive]) -> Result<Vec<Directive>> {
         let (mut out, mut answered) = (Vec::new(), false);
+        let outside = self.compresses;
+        self.compresses = compresses(directives, outside);
         for one in directives {
             let before = out.len();
             self.one(inside, one, &mut out)?;
@@ -226,6 +232,7 @@ impl Maker<'_> {
             answered |=
                 is_pass && !out[before..].iter().any(|copied: &Directive| copied.name() == one.name());
         }
+        self.compresses = outside;
         if answered {
             // `proxy_redirect default` must stand behind a `proxy_pass`.
             out.retain(|one| one.name() != "proxy_redirect");
@@ -305,7 +312,7 @@ impl Maker<'_> {
     fn nested(&mut self, one: &Directive, out: &mut Vec<Directive>) -> Result<()> {
         let name = one.name();
         if name == "server" {
-            self.answered.push(0);
+            self.answered.push(Answered::default());
         }
         let mut block = self.block(name, one.block.as_deref().unwrap_or_default())?;
         if name == "server" && !has(&block, "listen") {
@@ -323,16 +330,24 @@ impl Maker<'_> {
             return Ok(None);
         }
         let place = || self.tree.place(one);
-        ensure!(
-            file.to_str().is_some_and(policy::loads),
-            "{}: `load_module` of {}, which is none of the known modules: loading it runs what is in it; take it out \
-             of a copy of the configuration, and name that copy",
-            place(),
-            wattlock_door::one_line(&path)
-        );
-        trust::whole_path(&path).with_context(place)?;
+        let is_known = |path: &Path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            ensure!(
+                name.is_some_and(policy::loads),
+                "{}: `load_module` of {}, which is none of the known modules: loading it runs what is in it; take it \
+                 out of a copy of the configuration, and name that copy",
+                place(),
+                wattlock_door::one_line(path)
+            );
+            Ok(())
+        };
+        is_known(&path)?;
+        let real = trust::whole_path(&path).with_context(place)?;
+        // A link's name says nothing of what it leads to.
+        is_known(&real)?;
+        let real = real.to_str().with_context(|| format!("{}: no printable path", place()))?.to_owned();
         self.note("loaded into the copies, too: `load_module`".to_owned(), one);
-        Ok(Some(with_word(one, 1, path.display().to_string())))
+        Ok(Some(with_word(one, 1, real)))
     }
 
     fn stays(&mut self, one: &Directive) -> Option<Directive> {
@@ -419,7 +434,8 @@ impl Maker<'_> {
         };
         self.note(format!("answered with 204, {why}: `{} {}`", one.name(), target.escape_debug()), one);
         if let Some(answered) = self.answered.last_mut() {
-            *answered += 1;
+            answered.count += 1;
+            answered.differs |= self.compresses || may_speak_tls(target);
         }
         let answer = Directive { words: vec!["return".to_owned(), "204".to_owned()], ..one.clone() };
         (inside != "limit_except").then_some(answer)
@@ -491,6 +507,22 @@ impl Maker<'_> {
         );
         Ok(())
     }
+}
+
+/// Whether nginx may compress answers of a block: by its own `gzip`, by that of an `if` in it, or as outside.
+fn compresses(block: &[Directive], outside: bool) -> bool {
+    let own = block.iter().rfind(|one| one.name() == "gzip");
+    let own = own.map(|one| !one.argument(1).is_some_and(|word| word.eq_ignore_ascii_case("off")));
+    let mut ifs = block.iter().filter(|one| one.name() == "if");
+    own.unwrap_or(outside) || ifs.any(|one| compresses(one.block.as_deref().unwrap_or_default(), false))
+}
+
+/// Whether requests may be handed on over TLS; of a variable that is not known.
+fn may_speak_tls(target: &str) -> bool {
+    let scheme = listen::around(target)[0].to_ascii_lowercase();
+    target.starts_with('$')
+        || scheme.contains('$')
+        || ["https://", "grpcs://", "suwsgi://"].contains(&&*scheme)
 }
 
 /// Where a server without a `listen` listens.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::servers::Target;
+use super::servers::{Answered, Target};
 use crate::https::client::Tally;
 use crate::https::rows::Measure;
 use crate::https::{Sides, done_of, groups};
@@ -18,9 +18,12 @@ use crate::tally::{Done, between, engines};
 const ALIKE: f64 = 0.01;
 /// From which share of connections that failed on either side there is no figure: they took time and have no answer.
 const FAILED: f64 = 0.01;
-/// Of a figure that is too good (`Found::answered`).
+/// Of a figure that is too good, because both sides would do the same work besides (`Found::answered`).
 const UPPER_BOUND: &str =
     "an upper bound: what hands requests on answers 204 here, and its own work is left out";
+/// Of a figure that is neither bound: Wattlock does some of the missing work another way.
+const NO_BOUND: &str = "without the work behind the proxy, which answers 204 here; with it (gzip, TLS to upstreams) it \
+                        can be more or less";
 
 /// What the module and its engines did, by the status page.
 #[derive(Debug, Default)]
@@ -80,9 +83,9 @@ pub struct Found {
     pub did: Counted,
     /// The machine's joules, if they were counted.
     pub joules: Option<Gain>,
-    /// How many of the server's directives that hand requests on answer with 204: what they would cost both sides is
-    /// missing, and a saving is a greater part of what is left.
-    pub answered: usize,
+    /// The server's directives that hand requests on and answer with 204: what they would cost both sides is missing,
+    /// and a saving is a greater part of what is left, unless Wattlock would save there, too.
+    pub answered: Answered,
 }
 
 impl Found {
@@ -194,7 +197,7 @@ impl Found {
     pub fn row(&self) -> Option<Row> {
         let row = self.sides.row("serve", "site", Measure::Cpu, true)?;
         let row = if self.obstacle().is_some() { row.without_comparison() } else { row };
-        let row = if self.answered > 0 && self.gain().is_some() { row.note(UPPER_BOUND) } else { row };
+        let row = if self.gain().is_some() { row.note(note(self.answered)) } else { row };
         let percent = |gain: Gain| {
             let of = |ratio: f64| 100.0 * (1.0 - 1.0 / ratio);
             json!({"low": of(gain.low), "median": gain.known().map(of), "high": of(gain.high)})
@@ -203,7 +206,7 @@ impl Found {
             .detail("saving_percent", self.gain().map(percent))
             .detail("joules_saving_percent", self.joules().map(percent))
             .detail("no_figure", self.obstacle())
-            .detail("answered_with_204", self.answered)
+            .detail("answered_with_204", self.answered.count)
             .detail("statuses", self.statuses())
             .detail("handshakes", self.did.handshakes)
             .detail("waited", self.did.paused)
@@ -236,21 +239,45 @@ fn refusals(side: &[Tally]) -> f64 {
     (answers(side, 400) + failures) as f64 / (all + failures).max(1) as f64
 }
 
-/// A saving where so many directives answer with 204: then it is an upper bound.
-fn bounded(gain: Gain, of: &str, answered: usize) -> String {
+/// What a reader of a figure must know.
+fn note(answered: Answered) -> &'static str {
+    match answered {
+        Answered { count: 0, .. } => "",
+        Answered { differs: false, .. } => UPPER_BOUND,
+        Answered { differs: true, .. } => NO_BOUND,
+    }
+}
+
+/// A saving where so many directives answer with 204. With the work behind them it is nearer to none, unless Wattlock
+/// does that work another way: then nothing is known of it.
+fn bounded(gain: Gain, of: &str, answered: Answered) -> String {
     let saved = |ratio: f64| 100.0 * (1.0 - 1.0 / ratio);
-    let locations = match answered {
+    let cost = |ratio: f64| 100.0 * (1.0 / ratio - 1.0);
+    let Gain { low, high, .. } = gain;
+    let locations = match answered.count {
         0 => return saving(gain, of),
         1 => "1 location answers 204 here".to_owned(),
-        _ => format!("{answered} locations answer 204 here"),
+        count => format!("{count} locations answer 204 here"),
     };
-    match gain.known() {
-        Some(ratio) if ratio > 1.0 => format!(
-            "saves at most {:.0} % (median {:.0} %) of {of}: {locations}",
-            saved(gain.high),
-            saved(ratio)
-        ),
-        _ => format!("{}; at most that: {locations}", saving(gain, of)),
+    let words = match (gain.known(), answered.differs) {
+        (None, false) => format!("{}; at most that", saving(gain, of)),
+        (None, true) => saving(gain, of),
+        (Some(ratio), false) if ratio > 1.0 => {
+            format!("saves at most {:.0} % (median {:.0} %) of {of}", saved(high), saved(ratio))
+        }
+        (Some(ratio), false) => {
+            format!("takes at most {:.0} % (median {:.0} %) more of {of}", cost(low), cost(ratio))
+        }
+        (Some(ratio), true) if ratio > 1.0 => {
+            format!("saves {:.0} % ({:.0} % to {:.0} %) of {of}", saved(ratio), saved(low), saved(high))
+        }
+        (Some(ratio), true) => {
+            format!("takes {:.0} % ({:.0} % to {:.0} %) more of {of}", cost(ratio), cost(high), cost(low))
+        }
+    };
+    match answered.differs {
+        false => format!("{words}: {locations}"),
+        true => format!("{words}, without the work behind the proxy; it can be more or less: {locations}"),
     }
 }
 
@@ -332,7 +359,7 @@ mod tests {
             sides: Sides { stock: vec![tally(stock)], ours: vec![tally(ours)] },
             did,
             joules: None,
-            answered: 0,
+            answered: Answered::default(),
         };
         let limited = found(&[(200, 50), (503, 50)], &[(200, 20), (503, 80)], did());
         assert!(limited.obstacle().unwrap().contains("50 % refused without Wattlock, 80 % with it"));
@@ -363,27 +390,41 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_without_the_work_of_upstreams_is_an_upper_bound() {
+    fn a_figure_without_the_work_of_upstreams_is_an_upper_bound_only_if_both_sides_would_do_the_same() {
         let gain = |ratios: &[f64]| Gain::of(ratios, &vec![1.0; ratios.len()], Better::More).unwrap();
-        assert_eq!(bounded(gain(&[2.0, 4.0, 1.25]), "it", 0), saving(gain(&[2.0, 4.0, 1.25]), "it"));
-        assert_eq!(
-            bounded(gain(&[2.0, 4.0, 1.25]), "it", 2),
-            "saves at most 75 % (median 50 %) of it: 2 locations answer 204 here"
-        );
-        let none = bounded(gain(&[0.5, 1.25, 1.0]), "it", 1);
-        assert!(
-            none.starts_with("no difference") && none.ends_with("at most that: 1 location answers 204 here")
-        );
+        let (better, worse, even) =
+            (gain(&[2.0, 4.0, 1.25]), gain(&[0.5, 0.8, 0.4]), gain(&[0.5, 1.25, 1.0]));
+        let of = |count, differs| Answered { count, differs };
+        assert_eq!(bounded(better, "it", of(0, false)), saving(better, "it"));
+        let both = "2 locations answer 204 here";
+        let told = |gain| bounded(gain, "it", of(2, false));
+        assert_eq!(told(better), format!("saves at most 75 % (median 50 %) of it: {both}"));
+        // A loss, too, is a smaller part of more work.
+        assert_eq!(told(worse), format!("takes at most 150 % (median 100 %) more of it: {both}"));
+        assert_eq!(told(even), format!("{}; at most that: {both}", saving(even, "it")));
+        // What Wattlock compresses may be its largest saving.
+        let open = format!(", without the work behind the proxy; it can be more or less: {both}");
+        for (gain, wanted) in [
+            (better, "saves 50 % (20 % to 75 %) of it"),
+            (worse, "takes 100 % (25 % to 150 %) more of it"),
+            (even, "no difference in it (-100 % to 20 % saved)"),
+        ] {
+            let told = bounded(gain, "it", of(2, true));
+            assert_eq!(told, format!("{wanted}{open}"));
+            assert!(!told.contains("at most") && !told.contains("at least"), "{told}");
+        }
         let done = Done::from([(("lanes".to_owned(), "k".to_owned()), crate::tally::Did::default())]);
         let mut found = Found {
             sides: Sides { stock: vec![tally(&[(204, 10)])], ours: vec![tally(&[(204, 10)])] },
             did: Counted { handshakes: 1, done, ..Counted::default() },
             joules: None,
-            answered: 1,
+            answered: of(1, false),
         };
         let note = |found: &Found| serde_json::to_value(found.row().unwrap()).unwrap()["note"].clone();
         assert_eq!(note(&found), UPPER_BOUND);
-        found.answered = 0;
+        found.answered = of(1, true);
+        assert!(note(&found).as_str().unwrap().contains("more or less"), "{}", note(&found));
+        found.answered = of(0, false);
         assert!(note(&found).is_null());
     }
 

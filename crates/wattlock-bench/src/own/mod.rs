@@ -17,9 +17,9 @@ mod trust;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{OpenOptions, Permissions};
+use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -120,7 +120,8 @@ fn compare(command: &Command, config: &Path, choice: &Choice, mut record: Record
             }
         };
         let row = row.param("server", target.label.as_str()).param("connections", connections);
-        record.add(row.param("resumed_percent", resumed).against(against));
+        let row = row.param("resumed_percent", resumed).param("workers", command.workers());
+        record.add(row.against(against));
     }
     if measured > 0 {
         say!("{LEGEND}");
@@ -262,6 +263,9 @@ impl Maker<'_> {
         if outside.is_none() {
             std::fs::create_dir(&inside)?;
         }
+        let spool = outside.as_ref().map_or(&*inside, TempDir::path);
+        let sockets = sockets::folder(spool);
+        DirBuilder::new().mode(0o700).create(&sockets)?;
         let config = std::path::absolute(self.config)?;
         let mut twin = Twin::make(
             self.tree,
@@ -270,7 +274,7 @@ impl Maker<'_> {
                 prefix: &self.command.prefix(self.nginx)?,
                 config: config.parent().context("a configuration is a file")?,
                 folder: folder.path(),
-                spool: outside.as_ref().map_or(&*inside, TempDir::path),
+                spool,
                 module: parts.map(|parts| parts.module.as_path()),
                 hybrid,
                 with_upstreams: self.command.with_upstreams,
@@ -290,6 +294,10 @@ impl Maker<'_> {
             let side = if parts.is_some() { "with Wattlock" } else { "without Wattlock" };
             anyhow!("{side}: {}", twin.blame(&format!("{error:#}"), &path))
         })?;
+        // The site's own sockets may be private. Workers connect to their copies only to hand a request on.
+        if outside.is_some() && self.command.with_upstreams {
+            std::os::unix::fs::chown(&sockets, Some(server.user()?), None)?;
+        }
         Ok(Side { server, twin, _spool: outside })
     }
 }
@@ -327,7 +335,7 @@ mod tests {
             socket: Socket::Tcp("*".to_owned(), port),
             address: ([127, 0, 0, 1], 1).into(),
             proxied: false,
-            answered: 0,
+            answered: servers::Answered::default(),
         };
         let target = |name: &str| Target { label: name.to_owned(), ..at(name, 443) };
         let targets = [target("a.example"), target("b.example")];

@@ -26,8 +26,18 @@ pub struct Target {
     pub address: SocketAddr,
     /// Whether it expects a line of the PROXY protocol first.
     pub proxied: bool,
-    /// How many of its directives that hand requests on answer with 204 instead.
-    pub answered: usize,
+    /// Its directives that hand requests on and answer with 204 instead.
+    pub answered: Answered,
+}
+
+/// What of a server's work a copy leaves out: directives that answer with 204 instead of handing requests on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Answered {
+    /// How many.
+    pub count: usize,
+    /// Whether the work behind one of them is such as Wattlock does another way than nginx: answers that `gzip`
+    /// compresses, TLS to the upstream. If not, both sides would do the same work besides.
+    pub differs: bool,
 }
 
 impl Target {
@@ -120,11 +130,11 @@ impl Servers {
     }
 
     /// Those that can be measured, and for the others why not, with the place. `port` is where an address is in the
-    /// copy, `answered` how many directives of each server answer with 204.
+    /// copy, `answered` what of each server answers with 204.
     pub fn targets(
         &self,
         port: impl Fn(&Socket) -> Option<SocketAddr>,
-        answered: &[usize],
+        answered: &[Answered],
     ) -> (Vec<Target>, Vec<(&'static str, String)>) {
         let (mut targets, mut notes) = (Vec::new(), Vec::new());
         for (number, one) in self.all.iter().enumerate() {
@@ -146,7 +156,7 @@ impl Servers {
                         socket: (*socket).clone(),
                         address,
                         proxied: self.addresses.get(*socket).is_some_and(|at| at.proxied),
-                        answered: answered.get(number).copied().unwrap_or(0),
+                        answered: answered.get(number).copied().unwrap_or_default(),
                     });
                     continue;
                 }

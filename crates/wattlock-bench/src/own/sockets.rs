@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
@@ -10,6 +10,12 @@ use super::listen::{self, Reach, Socket};
 
 /// Sockets of one configuration. Each takes a descriptor here, until nginx has it.
 const MOST: usize = 256;
+
+/// Where the sockets of paths lie, below what workers write: nginx lets every user write to a socket, so the folder
+/// decides who reaches one.
+pub fn folder(spool: &Path) -> PathBuf {
+    spool.join("sockets")
+}
 
 /// Free ports of 127.0.0.1, each held until the value is dropped: none is given twice.
 #[derive(Debug, Default)]

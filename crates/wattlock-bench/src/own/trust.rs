@@ -3,7 +3,7 @@
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use wattlock_door::one_line;
@@ -19,21 +19,21 @@ pub fn file(path: &Path, about: &Metadata) -> Result<()> {
     refuse(path, if rustix::process::geteuid().is_root() { changed_by(about) } else { None })
 }
 
-/// Refuses, for root, a file that another user could write or replace before it is loaded.
+/// Where a file really is: what is judged there is to be loaded from there, for a link on the way may be another user's
+/// to turn. Refuses, for root, one that another user could write or replace before it is loaded.
 ///
 /// # Errors
 /// The file does not exist; its name or its folder's, and why.
-pub fn whole_path(path: &Path) -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
+pub fn whole_path(path: &Path) -> Result<PathBuf> {
     let named = || one_line(path);
     let real = path.canonicalize().with_context(named)?;
-    for part in real.ancestors() {
-        let about = part.symlink_metadata().with_context(named)?;
-        refuse(part, changed_by(&about))?;
+    if rustix::process::geteuid().is_root() {
+        for part in real.ancestors() {
+            let about = part.symlink_metadata().with_context(named)?;
+            refuse(part, changed_by(&about))?;
+        }
     }
-    Ok(())
+    Ok(real)
 }
 
 fn refuse(path: &Path, why: Option<String>) -> Result<()> {

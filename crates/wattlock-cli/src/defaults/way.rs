@@ -7,18 +7,20 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
-use std::io::{Error as IoError, ErrorKind, Write};
+use std::io::{Error as IoError, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::Result;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, readlinkat, unlinkat};
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat, readlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
-use wattlock_door::one_line;
+use wattlock_door::{Folder, one_line};
 use wattlock_files::Error;
 
+use crate::keygen;
 use crate::wrong::system;
 
 /// As many links as the kernel follows (path_resolution(7)).
@@ -112,19 +114,17 @@ impl Way {
         Ok(Some((file, path)))
     }
 
-    /// Makes a file of the folder that no other user may read, and writes it. Whatever has the name stays.
+    /// Writes a new file of the folder, as [`keygen::private`] does. Whatever has the name stays.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn write_new(&self, name: &str, text: &[u8]) -> std::io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = File::from(openat(self.folder(), name, flags, Mode::RUSR | Mode::WUSR)?);
-        let done = file.write_all(text).and_then(|()| file.sync_all());
-        if done.is_err() {
-            // Half a key is worse than none.
-            let _ = unlinkat(self.folder(), name, AtFlags::empty());
-        }
-        done
+    /// [`wattlock_door::Error::OutputExists`], or what the system says.
+    pub fn write_new(&self, name: &str, text: &[u8]) -> Result<(), wattlock_door::Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // What may be entered and not listed has files, too.
+        let folder = openat(self.folder(), ".", flags, Mode::empty())
+            .or_else(|_| self.folder().try_clone().map(OwnedFd::from))
+            .map_err(|source| wattlock_door::Error::io(one_line(self.path()), source))?;
+        keygen::private(Folder::opened(folder, self.path()), name.into(), text, false)
     }
 
     /// The path of a name in the folder.

@@ -132,7 +132,7 @@ pub fn run(command: &Command, choice: &Choice) -> anyhow::Result<()> {
     }
     let runtime = setup::hashing(choice)?;
     // Lists go to standard output: on a terminal they are the progress. What a list names is not known before it is read.
-    let silent = progress::shows_output();
+    let silent = progress::shows_output() || command.checking.status || command.checking.quiet;
     let bar = match command.check {
         true => Bar::new(silent, String::new(), None),
         false => Bar::of_all(silent, "", || {

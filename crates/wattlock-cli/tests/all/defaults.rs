@@ -98,6 +98,69 @@ fn the_default_key_does_for_every_door_and_each_use_is_told() {
     assert_eq!(fs::read(desk.at(RECIPIENTS)).unwrap(), list);
 }
 
+/// The command as a shell starts it that lets no file have a byte: the first one that is written kills it.
+fn killed_while_it_writes(own: &Command) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 0 && exec \"$0\" \"$@\""]).arg(own.get_program()).args(own.get_args());
+    for (name, value) in own.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.current_dir(own.get_current_dir().unwrap()).output().unwrap()
+}
+
+#[test]
+fn a_key_that_was_not_written_whole_is_none_and_in_nobodys_way() {
+    let desk = desk();
+    for (words, name) in [
+        (&["keygen", "--default"][..], IDENTITY),
+        (&["keygen", "-o", "new"], "new"),
+        (&["keygen", "-f", "-o", "new"], "new"),
+    ] {
+        let before = fs::read(desk.at(name)).ok();
+        let killed = killed_while_it_writes(&command(&desk, words));
+        assert!(!killed.status.success(), "{words:?}");
+        assert_eq!(fs::read(desk.at(name)).ok(), before, "{words:?}");
+        good(&run(&desk, words));
+        let text = fs::read_to_string(desk.at(name)).unwrap();
+        assert!(text.contains("AGE-SECRET-KEY-1") && before.is_none_or(|before| before != text.as_bytes()));
+        assert_eq!(fs::metadata(desk.at(name)).unwrap().permissions().mode() & 0o777, 0o600, "{words:?}");
+    }
+    good(&run(&desk, &["seal", "-q", "note"]));
+    good(&run(&desk, OPEN));
+}
+
+#[test]
+fn recipients_that_are_missing_are_those_of_the_key_that_is_there() {
+    let desk = desk();
+    let made = run(&desk, &["keygen", "--default"]);
+    good(&made);
+    let (key, list) = (fs::read(desk.at(IDENTITY)).unwrap(), fs::read(desk.at(RECIPIENTS)).unwrap());
+    fs::remove_file(desk.at(RECIPIENTS)).unwrap();
+    // As after an end between the two.
+    let again = run(&desk, &["keygen", "--default"]);
+    good(&again);
+    let public = |output: &Output| said(output).lines().last().unwrap().to_owned();
+    assert!(public(&made).starts_with("Public key: age1"), "{}", said(&made));
+    assert_eq!(public(&again), public(&made));
+    assert_eq!((fs::read(desk.at(IDENTITY)).unwrap(), fs::read(desk.at(RECIPIENTS)).unwrap()), (key, list));
+    assert_eq!(fs::metadata(desk.at(RECIPIENTS)).unwrap().permissions().mode() & 0o777, 0o600);
+    good(&run(&desk, &["seal", "-q", "note"]));
+    good(&run(&desk, OPEN));
+    // A key that does not say its recipient, or that others could have read, is left alone.
+    for (text, bits, code) in [("nonsense", 0o600, 40), ("", 0o600, 40), ("nonsense", 0o644, 46)] {
+        let _ = fs::remove_file(desk.at(RECIPIENTS));
+        fs::write(desk.at(IDENTITY), text).unwrap();
+        mode(desk.at(IDENTITY), bits);
+        let refused = run(&desk, &["keygen", "--default"]);
+        assert_eq!(refused.status.code(), Some(code), "{text} {bits:o}: {}", said(&refused));
+        assert!(!desk.at(RECIPIENTS).exists());
+        assert_eq!(fs::read_to_string(desk.at(IDENTITY)).unwrap(), text);
+    }
+}
+
 #[test]
 fn a_key_that_is_given_is_the_only_one() {
     let desk = desk();

@@ -48,6 +48,12 @@ fn every_command_that_moves_data_shows_per_cent_and_only_on_a_terminal() {
         let plain = desk.run(&words);
         assert!(!String::from_utf8_lossy(&plain.stderr).contains(" % "), "{command}");
     }
+    // A list has no length, so its bar has no per cent. Two options ask for nothing of what is well.
+    fs::write(desk.at("list"), desk.run(&["sum", "in/big"]).stdout).unwrap();
+    for (quiet, is_seen) in [("", true), ("--warn", true), ("--status", false), ("--quiet", false)] {
+        let seen = shown(&desk, &format!("sum -c {quiet} list"));
+        assert_eq!(seen.contains("B/s"), is_seen, "{quiet}: {seen:?}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -374,6 +374,23 @@ fn a_server_that_closes_costs_its_own_figure_alone() {
 }
 
 #[test]
+fn every_path_is_measured_of_a_server_that_closes_behind_each_answer() {
+    let place = site(
+        "events { }\nhttp {\n  ssl_certificate own.pem; ssl_certificate_key own.key;\n  keepalive_timeout 0;\n  \
+         server { listen 443 ssl; location /one { return 201 one; } location /two { return 202 two; } }\n}\n",
+        &[],
+    );
+    let json = place.path("site.json");
+    let more = ["--path", "/one", "--path", "/two", "--path", "/three", "--json", json.to_str().unwrap()];
+    let output = compare(&place, &more).output().unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    let row = rows(&place).swap_remove(0);
+    let statuses = row["detail"]["statuses"].as_object().unwrap();
+    assert_eq!(statuses.keys().collect::<Vec<_>>(), ["201", "202", "404"], "{row}");
+    assert!(row["detail"]["no_figure"].is_null(), "{row}");
+}
+
+#[test]
 fn limits_of_http_leave_the_status_page_alone() {
     let place = site(
         "events { }\nhttp {\n  ssl_certificate own.pem; ssl_certificate_key own.key;\n  \
@@ -387,6 +404,54 @@ fn limits_of_http_leave_the_status_page_alone() {
     let output = compare(&place, &["--json", json.to_str().unwrap()]).output().unwrap();
     assert!(output.status.success(), "{}", words(&output));
     assert!(rows(&place)[0]["detail"]["no_figure"].is_null(), "{}", words(&output));
+}
+
+/// The folders from a file up to this one.
+fn above<'a>(file: &'a Path, root: &'a Path) -> impl Iterator<Item = fs::Metadata> + 'a {
+    let folders = file.ancestors().skip(1).take_while(move |folder| folder.starts_with(root));
+    folders.map(|folder| fs::metadata(folder).unwrap())
+}
+
+/// A site's socket may be one that only root reaches, or a group: nginx itself gives every socket mode 0666.
+#[test]
+fn no_other_user_reaches_the_copys_own_sockets() {
+    let place = site(
+        "events { }\nhttp {\n  ssl_certificate own.pem; ssl_certificate_key own.key;\n  \
+         server { listen unix:run/own.sock; return 200 inner; }\n  \
+         server { listen 443 ssl; server_name a.example; return 200 yes; }\n}\n",
+        &[],
+    );
+    let is_root = rustix::process::geteuid().is_root();
+    for more in [&[][..], &["--with-upstreams"]] {
+        let mut child = lasting(&place, "600", more);
+        let mut child = child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(lines.next().unwrap().unwrap().contains("a.example"));
+        let tmp = place.path("tmp");
+        let (mut sockets, mut folders) = (Vec::new(), vec![tmp.clone()]);
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+                match entry.file_type().unwrap() {
+                    kind if kind.is_dir() => folders.push(entry.path()),
+                    kind if kind.is_socket() => sockets.push(entry.path()),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(sockets.len(), 2, "one of each side: {sockets:?}");
+        for socket in &sockets {
+            let mut closed = above(socket, &tmp).filter(|about| about.mode() & 0o077 == 0);
+            let closed = closed.next().unwrap_or_else(|| panic!("{socket:?} is open"));
+            // nginx's workers reach them only if they are to.
+            let is_workers = closed.uid() != rustix::process::geteuid().as_raw();
+            assert_eq!(is_workers, is_root && !more.is_empty(), "{socket:?}");
+        }
+        let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+        let rest: Vec<String> = lines.map(Result::unwrap).collect();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
+        assert_eq!(left(&place), [""; 0]);
+    }
 }
 
 #[test]

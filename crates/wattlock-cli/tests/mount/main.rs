@@ -487,6 +487,13 @@ fn settings_of_a_running_mount_change_with_the_next_request() {
     fs::write(mounted.join("a"), vec![1; 100_000]).unwrap();
     let before = good(&desk.run(&["fs", "status", "mnt"]));
     assert!(before.contains("policy adaptive") && before.contains("aes-256-gcm-seal"), "{before}");
+    // For scripts one object, in one line, with what people read in several.
+    let object = good(&desk.run(&["fs", "status", "--json", "mnt"]));
+    let told: serde_json::Value = serde_json::from_str(object.trim_end()).expect(&object);
+    assert_eq!(object.lines().count(), 1, "{object}");
+    let lines = told["lines"].as_array().unwrap();
+    assert!(lines.len() > 1 && lines.iter().all(|line| line.is_string()), "{object}");
+    assert_eq!(told["mountpoint"], "mnt", "{object}");
     good(&desk.run(&["fs", "set", "mnt", "policy=software"]));
     let set = good(&desk.run(&["fs", "status", "mnt"]));
     fs::write(mounted.join("b"), vec![1; 100_000]).unwrap();

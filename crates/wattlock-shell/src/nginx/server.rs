@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::place::{Nginx, Parts, plain};
-use crate::process::{children, cpu_of, ending_with_us};
+use crate::process::{children, cpu_of, ending_with_us, user_of};
 use crate::text::typed;
 
 /// The hybrid of ML-KEM-768 and X25519 for TLS 1.3 (draft-ietf-tls-ecdhe-mlkem).
@@ -285,6 +285,14 @@ impl Server {
         };
         let line = stderr.lines().chain(log.lines()).find(wrong).or(stderr.lines().next());
         line.unwrap_or("nothing was said").trim().to_owned()
+    }
+
+    /// The user as whom its workers run: `user` of its configuration, if root started it.
+    ///
+    /// # Errors
+    /// They are gone.
+    pub fn user(&self) -> Result<u32> {
+        user_of(*self.workers.first().context("nginx has no worker")?)
     }
 
     /// Processor time that its workers have used so far.

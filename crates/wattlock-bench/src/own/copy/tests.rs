@@ -100,7 +100,7 @@ fn every_address_is_a_free_port_of_loopback_and_one_address_is_one_port() {
     let listens: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("listen ")).collect();
     assert_eq!(listens.len(), 8, "{text}");
     assert!(
-        listens.iter().all(|one| one.starts_with("127.0.0.1:") || one.starts_with("unix:/spool/")),
+        listens.iter().all(|one| one.starts_with("127.0.0.1:") || one.starts_with("unix:/spool/sockets/")),
         "{text}"
     );
     let port = |at: usize| listens[at].split([' ', ';']).next().unwrap();
@@ -149,7 +149,10 @@ fn no_request_leaves_this_machine() {
         assert!(text.contains(kept), "{kept}: {text}");
     }
     // Where workers of another user reach it.
-    assert!(text.contains("proxy_pass http://unix:/spool/socket-") && text.contains(":/u;"), "{text}");
+    assert!(
+        text.contains("proxy_pass http://unix:/spool/sockets/socket-") && text.contains(":/u;"),
+        "{text}"
+    );
     for gone in ["mixed", "app.example", "$host", "10.0.0.1", "none", ":8080", "/run/own.sock"] {
         assert!(!text.contains(gone), "{gone}: {text}");
     }
@@ -340,11 +343,43 @@ fn a_server_knows_how_much_of_it_answers_with_204() {
                  server { listen 2 ssl; return 200; }\nserver { listen 3 ssl; location / { uwsgi_pass $x; } }";
     let mut case = http(inner);
     let counts = |case: &Case| {
-        case.make().unwrap().targets.iter().map(|target| target.answered).collect::<Vec<usize>>()
+        case.make().unwrap().targets.iter().map(|target| target.answered.count).collect::<Vec<usize>>()
     };
     assert_eq!(counts(&case), [3, 0, 1]);
     case.with_upstreams = true;
     assert_eq!(counts(&case), [1, 0, 1]);
+}
+
+#[test]
+fn work_that_wattlock_does_another_way_is_known_where_it_is_left_out() {
+    let handed = "proxy_pass http://app.example;";
+    for (outside, server, wanted) in [
+        ("", format!("location / {{ {handed} }}"), false),
+        ("gzip off;", format!("location / {{ {handed} }}"), false),
+        ("gzip on;", format!("location / {{ {handed} }}"), true),
+        ("gzip on;", format!("gzip off; location / {{ {handed} }}"), false),
+        ("gzip on;", format!("location / {{ gzip off; {handed} }} location /b {{ }}"), false),
+        ("", format!("location / {{ {handed} gzip on; }}"), true),
+        ("", format!("location / {{ {handed} if ($x) {{ gzip on; }} }}"), true),
+        ("", format!("location / {{ gzip on; if ($x) {{ {handed} }} }}"), true),
+        ("", format!("location / {{ {handed} }} location /b {{ gzip on; }}"), false),
+        ("", format!("location / {{ {handed} }} location /b {{ gzip on; {handed} }}"), true),
+        // Nothing is left out.
+        ("gzip on;", "return 200;".to_owned(), false),
+        ("", "location / { proxy_pass HTTPS://app.example; }".to_owned(), true),
+        ("", "location / { grpc_pass grpcs://app.example; }".to_owned(), true),
+        ("", "location / { uwsgi_pass suwsgi://app.example; }".to_owned(), true),
+        ("", "location / { proxy_pass $app; }".to_owned(), true),
+        ("", "location / { fastcgi_pass unix:/run/php.sock; }".to_owned(), false),
+    ] {
+        let twin = http(&format!("{outside}\nserver {{ listen 1 ssl; {server} }}")).make().unwrap();
+        assert_eq!(twin.targets[0].answered.differs, wanted, "{outside} {server}");
+    }
+    // Of each server its own.
+    let two = "server { listen 1 ssl; gzip on; location / { proxy_pass http://a.example; } }\n\
+               server { listen 2 ssl; location / { proxy_pass http://a.example; } }";
+    let twin = http(two).make().unwrap();
+    assert_eq!(twin.targets.iter().map(|target| target.answered.differs).collect::<Vec<_>>(), [true, false]);
 }
 
 #[test]
@@ -379,7 +414,7 @@ fn upstreams_that_may_be_the_site_itself_have_no_request() {
     let text = passes(&listens, &own.each_ref().map(String::as_str));
     assert_eq!(text.matches("_pass ").count(), own.len(), "{text}");
     for line in text.lines().filter(|line| line.contains("_pass ")) {
-        let is_ours = line.contains("127.0.0.1:") || line.contains("unix:/spool/socket-");
+        let is_ours = line.contains("127.0.0.1:") || line.contains("unix:/spool/sockets/socket-");
         assert!(is_ours && !line.contains(":8443") && !line.contains("own.sock"), "{line}");
     }
     // What could be the site's, and has no copy.
@@ -413,6 +448,29 @@ fn a_module_that_is_not_known_is_not_loaded() {
         let told = Case::of(&format!("\nload_module '{module}';\nhttp {{ }}")).refusal();
         assert!(told.contains("nginx.conf:2: `load_module` of") && told.contains("known modules"), "{told}");
     }
+    // A link counts by its own name and by that of what it leads to, and what was judged is loaded.
+    let case = Case::of("load_module ngx_mail_module.so;");
+    let at = |name: &str| case.folder.path().join(name);
+    let link = |to: &str| {
+        let _ = std::fs::remove_file(at("ngx_mail_module.so"));
+        std::os::unix::fs::symlink(to, at("ngx_mail_module.so")).unwrap();
+        let text = format!("load_module {};", at("way/ngx_mail_module.so").display());
+        std::fs::write(at("nginx.conf"), text).unwrap();
+    };
+    std::os::unix::fs::symlink(".", at("way")).unwrap();
+    for name in ["evil.so", "ngx_http_wattlock_module.so", "ngx_stream_module.so"] {
+        std::fs::write(at(name), "").unwrap();
+    }
+    for other in ["evil.so", "ngx_http_wattlock_module.so"] {
+        link(other);
+        let told = case.refusal();
+        assert!(told.contains(&format!("{other}, which is none of the known modules")), "{told}");
+    }
+    link("ngx_stream_module.so");
+    let real = at("ngx_stream_module.so").canonicalize().unwrap();
+    assert!(case.text().contains(&format!("load_module {};", real.display())), "{}", case.text());
+    link("gone.so");
+    assert!(case.refusal().contains("nginx.conf:1: "), "{}", case.refusal());
     if !rustix::process::geteuid().is_root() {
         return;
     }

@@ -34,11 +34,32 @@ impl Gain {
     pub fn words(&self) -> String {
         verdict(self.ratio, self.low, self.high)
     }
+
+    /// The same of a row, or of a comparison within it. With a note on the row its rounds bound nothing by themselves: only
+    /// the interval is said.
+    pub fn words_of(&self, row: &Json) -> String {
+        match self.ratio {
+            Some(ratio) if note(row).is_some() && self.low < self.high => {
+                format!("{ratio:.2} times ({:.2} to {:.2} in its rounds)", self.low, self.high)
+            }
+            _ => self.words(),
+        }
+    }
 }
 
-/// A row's gain in words.
-pub fn words(json: &Json) -> String {
-    Gain::of(json).map_or_else(|| "-".to_owned(), |gain| gain.words())
+/// What the reader of a row's figure must know more, if there is anything.
+pub fn note(row: &Json) -> Option<&str> {
+    row["note"].as_str().filter(|note| !note.is_empty())
+}
+
+/// A row's gain in words; its note belongs beside them.
+pub fn words(row: &Json) -> String {
+    within(row, row)
+}
+
+/// That of a comparison within a row.
+pub fn within(row: &Json, json: &Json) -> String {
+    Gain::of(json).map_or_else(|| "-".to_owned(), |gain| gain.words_of(row))
 }
 
 #[cfg(test)]
@@ -59,6 +80,19 @@ mod tests {
             "at most 0.90 times (median 0.80)"
         );
         assert_eq!(words(&json!({"ratio": 2.15, "low": null, "high": null})), "2.15 times");
+    }
+
+    #[test]
+    fn a_figure_with_a_note_is_no_bound() {
+        let row = |low: f64, high: f64, ratio: f64, note: &str| json!({"ratio": ratio, "low": low, "high": high, "note": note});
+        let note = "an upper bound: x";
+        assert_eq!(words(&row(1.9, 2.2, 2.0, note)), "2.00 times (1.90 to 2.20 in its rounds)");
+        assert_eq!(words(&row(0.7, 0.9, 0.8, note)), "0.80 times (0.70 to 0.90 in its rounds)");
+        assert_eq!(words(&row(2.0, 2.0, 2.0, note)), "2.00 times");
+        assert_eq!(words(&row(0.9, 2.2, 2.0, note)), "no difference (0.90 to 2.20)");
+        assert_eq!(words(&row(1.9, 2.2, 2.0, "")), "at least 1.90 times (median 2.00)");
+        let by_rate = json!({"ratio": 3.0, "low": 2.5, "high": 3.5});
+        assert_eq!(within(&row(1.9, 2.2, 2.0, note), &by_rate), "3.00 times (2.50 to 3.50 in its rounds)");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use wattlock_door::{Document, one_line};
 use wattlock_shell::calibration::{self, operations, overview, section, sized, summary};
 use wattlock_shell::text;
 
-use self::gain::{Gain, words as gain};
+use self::gain::{Gain, note, within, words as gain};
 use self::machine::{heading, machine};
 use self::pairs::Pair;
 
@@ -104,7 +104,7 @@ fn served(row: &Json) -> &str {
         "tls12-handshakes" => "handshakes, TLS 1.2",
         "tls13-handshakes" => "handshakes, TLS 1.3",
         "tls13-responses" => "responses, TLS 1.3",
-        other => other,
+        other => Some(text_of(&row["params"], "server")).filter(|name| !name.is_empty()).unwrap_or(other),
     }
 }
 
@@ -118,6 +118,10 @@ fn handshakes<'a>(rows: &[&'a Json]) -> Option<&'a Json> {
 fn lines(records: &[Record]) -> Vec<String> {
     let (files, served_rows) = (rows_of(records, "files"), rows_of(records, "serve"));
     let mut lines = Vec::new();
+    let gain = |row: &Json| {
+        let more = note(row).map(|note| format!("; {}", note.escape_debug()));
+        gain(row) + &more.unwrap_or_default()
+    };
     if let Some(row) = handshakes(&served_rows)
         && let (Some(ours), Some(theirs)) = (row["ours"].as_f64(), row["theirs"].as_f64())
     {
@@ -207,9 +211,12 @@ fn pair(
     names: [&str; 2],
     amount: impl Fn(f64) -> f64,
     words: impl Fn(f64) -> String,
-    told: String,
+    mut told: String,
 ) -> Option<Pair> {
     let gain = Gain::of(row)?;
+    if let Some(note) = note(row) {
+        told += &format!(" The record notes: {note}.");
+    }
     let side = |name: &str, key: &str| {
         let value = row[key].as_f64().filter(|figure| *figure > 0.0).map(&amount)?;
         Some((name.to_owned(), value, words(value)))
@@ -253,7 +260,7 @@ fn files(rows: &[&Json]) -> String {
         let row = find(name)?;
         let told = match Gain::of(&row["detail"]["cpu"]) {
             Some(cpu) if row["by"] != "cpu" => {
-                format!("Speed: {}. Work a second of processor time: {}.", gain(row), cpu.words())
+                format!("Speed: {}. Work a second of processor time: {}.", gain(row), cpu.words_of(row))
             }
             _ => format!("Speed: {}.", gain(row)),
         };
@@ -275,12 +282,14 @@ fn files(rows: &[&Json]) -> String {
 
 /// The site over HTTPS.
 fn https(rows: &[&Json]) -> String {
-    let Some(first) = rows.first() else { return String::new() };
+    if rows.is_empty() {
+        return String::new();
+    }
     let drawn = |row: &&&Json| {
         let told = format!(
             "A second of processor time: {}. A second of the clock: {}.",
             gain(row),
-            gain(&row["detail"]["by_rate"])
+            within(row, &row["detail"]["by_rate"])
         );
         let names = ["nginx without Wattlock", "nginx with Wattlock"];
         let words = |value: f64| grouped(value.round() as u64);
@@ -324,14 +333,40 @@ fn https(rows: &[&Json]) -> String {
             format!("<details><summary>Which engine did what, everything</summary><ul>{work}</ul></details>")
         }
     };
+    // What the pictures do not show.
+    for row in rows {
+        let why = text_of(&row["detail"], "no_figure");
+        if !why.is_empty() {
+            pictures += &format!("<p>{}: no figure: {}</p>", html(served(row)), html(why));
+        }
+    }
+    let mut setups: Vec<String> = rows.iter().map(|row| setup(row)).filter(|said| !said.is_empty()).collect();
+    setups.dedup();
+    let setups = if setups.is_empty() { String::new() } else { setups.join("; ") + ". " };
     format!(
-        "<h2 id=\"https\">The site over HTTPS, by the same nginx without Wattlock and with it</h2><p>{} connections at \
-         once, certificate {}, one worker; beside {}. Bars: what a second of the worker's processor time \
-         does.</p>{pictures}{batches}{work}",
-        html(&first["params"]["connections"].to_string()),
-        html(text_of(&first["params"], "certificate")),
-        html(text_of(first, "against")),
+        "<h2 id=\"https\">The site over HTTPS, by the same nginx without Wattlock and with it</h2><p>{}Bars: what a \
+         second of the workers' processor time does.</p>{pictures}{batches}{work}",
+        html(&setups)
     )
+}
+
+/// How a server's row was measured, as far as its record says it.
+fn setup(row: &Json) -> String {
+    let params = &row["params"];
+    let workers = params["workers"].as_u64().map(|count| match count {
+        1 => "1 worker".to_owned(),
+        count => format!("{count} workers"),
+    });
+    let connections = &params["connections"];
+    let said = [
+        (!connections.is_null()).then(|| format!("{connections} connections at once")),
+        Some(text_of(params, "certificate"))
+            .filter(|kind| !kind.is_empty())
+            .map(|kind| format!("certificate {kind}")),
+        workers,
+        Some(text_of(row, "against")).filter(|peer| !peer.is_empty()).map(|peer| format!("beside {peer}")),
+    ];
+    said.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Joules of commands: what counters said, else what the model says with its band.
@@ -522,6 +557,48 @@ mod tests {
             "tiles come first"
         );
         assert!(at("a &lt;note&gt;") > at("id=\"chosen\""), "what else was tried comes after the figures");
+    }
+
+    /// As `serve --compare --config` writes them.
+    #[test]
+    fn a_sites_rows_have_their_names_their_notes_and_their_own_setup() {
+        let site = |server: &str, workers: u64| {
+            let mut row = row("serve", "site", 2000.0, 1000.0.into(), 2.0.into());
+            row["unit"] = "responses/s".into();
+            row["by"] = "cpu".into();
+            row["params"] =
+                json!({"server": server, "connections": 32, "resumed_percent": 90, "workers": workers});
+            row["against"] = "nginx 1.26".into();
+            row["detail"] = json!({"by_rate": {"ratio": 1.5, "low": 1.4, "high": 1.6}});
+            row
+        };
+        let mut noted = site("shop.example", 2);
+        noted["note"] = "an upper bound: <work> is left out".into();
+        let bare = json!({"bench": "serve", "row": "site", "unit": "responses/s", "ours": 0.0, "theirs": null,
+            "params": {"server": "closed.example"}, "detail": {"no_figure": "closed by <it>"}});
+        let page = page(&[rows(vec![noted, bare])], None, &[], &[]);
+        for wanted in [
+            "<h4>shop.example</h4>",
+            "The record notes: an upper bound: &lt;work&gt; is left out.",
+            "A second of processor time: 2.00 times (1.90 to 2.20 in its rounds).",
+            "A second of the clock: 1.50 times (1.40 to 1.60 in its rounds).",
+            "32 connections at once, 2 workers, beside nginx 1.26",
+            "closed.example: no figure: closed by &lt;it&gt;",
+        ] {
+            assert!(page.contains(wanted), "{wanted}: {page}");
+        }
+        for wrong in ["at least", "certificate", "one worker", "null"] {
+            assert!(!page.contains(wrong), "{wrong}: {page}");
+        }
+        let plain = https(&[&site("a.example", 1), &site("b.example", 1)]);
+        assert_eq!(plain.matches("1 worker, beside").count(), 1, "{plain}");
+        assert!(plain.contains("<h4>b.example</h4>") && plain.contains("at least 1.90 times"), "{plain}");
+        assert!(!plain.contains("The record notes"), "{plain}");
+        // A terminal, too, has the note, and nothing that moves its cursor.
+        let mut handshakes = row("serve", "tls13-handshakes", 2.0, 1.0.into(), 2.0.into());
+        handshakes["note"] = "a note\u{1b}[2J".into();
+        let lines = lines(&[rows(vec![handshakes])]).concat();
+        assert!(lines.ends_with(": 2.00 times (1.90 to 2.20 in its rounds); a note\\u{1b}[2J"), "{lines}");
     }
 
     #[test]

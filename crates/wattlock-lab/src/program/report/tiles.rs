@@ -6,7 +6,7 @@ use wattlock::telemetry::text::grouped;
 use wattlock::telemetry::text::html;
 use wattlock_shell::text;
 
-use super::gain::Gain;
+use super::gain::{Gain, note};
 use super::{handshakes, served};
 
 /// A figure, what it is of, and what stands behind it.
@@ -56,6 +56,14 @@ fn times(gain: &Gain) -> (String, &'static str) {
     }
 }
 
+/// What stands behind a figure, with the notes of its rows.
+fn noted(mut text: String, rows: &[&Json]) -> String {
+    for note in rows.iter().filter_map(|row| note(row)) {
+        text += &format!("; {note}");
+    }
+    text
+}
+
 fn handshakes_tile(rows: &[&Json]) -> Option<Tile> {
     let row = handshakes(rows)?;
     let (gain, (ours, theirs)) = (Gain::of(row)?, both(row)?);
@@ -63,11 +71,14 @@ fn handshakes_tile(rows: &[&Json]) -> Option<Tile> {
     Some(Tile {
         figure,
         of: format!("full {} for each second of nginx's processor time", served(row)),
-        beside: format!(
-            "{} with Wattlock, {} without: {}",
-            grouped(ours.round() as u64),
-            grouped(theirs.round() as u64),
-            gain.words()
+        beside: noted(
+            format!(
+                "{} with Wattlock, {} without: {}",
+                grouped(ours.round() as u64),
+                grouped(theirs.round() as u64),
+                gain.words_of(row)
+            ),
+            &[row],
         ),
         look,
     })
@@ -80,7 +91,15 @@ fn sealing(rows: &[&Json]) -> Option<Tile> {
     Some(Tile {
         figure,
         of: "age's speed in sealing a file".to_owned(),
-        beside: format!("{}, age {}: {}", text::rate(bytes / ours), text::rate(bytes / theirs), gain.words()),
+        beside: noted(
+            format!(
+                "{}, age {}: {}",
+                text::rate(bytes / ours),
+                text::rate(bytes / theirs),
+                gain.words_of(row)
+            ),
+            &[*row],
+        ),
         look,
     })
 }
@@ -106,12 +125,15 @@ fn visitor(rows: &[&Json]) -> Option<Tile> {
     Some(Tile {
         figure,
         of: "processor time of nginx for a new visitor of the site".to_owned(),
-        beside: format!(
-            "a full handshake and a file: {:.0} us with Wattlock, {:.0} us without; {} to {}",
-            1e6 * ours,
-            1e6 * stock,
-            percent(least),
-            percent(most)
+        beside: noted(
+            format!(
+                "a full handshake and a file: {:.0} us with Wattlock, {:.0} us without; {} to {}",
+                1e6 * ours,
+                1e6 * stock,
+                percent(least),
+                percent(most)
+            ),
+            &parts,
         ),
         look,
     })
@@ -146,6 +168,11 @@ mod tests {
         ] {
             assert!(told.contains(wanted), "{wanted}: {told}");
         }
+        let mut bound = row("tls13-handshakes", 2200.0, 1000.0, 2.2, (1.9, 2.4));
+        bound["note"] = "an <upper> bound".into();
+        let told = tiles(&[], &[&bound, &responses]);
+        assert_eq!(told.matches("; an &lt;upper&gt; bound").count(), 2, "{told}");
+        assert!(!told.contains("at least"), "{told}");
         let other = row("tls13-handshakes", 3100.0, 1000.0, 3.1, (3.0, 3.2));
         let told = tiles(&[&seal], &[&other, &responses]);
         assert!(told.contains("<b>3.1\u{d7}</b>") && told.contains("<b>\u{2212}62 %</b>"), "{told}");
