@@ -47,6 +47,9 @@ cargo test --workspace --locked --no-fail-fast 2>&1 | tee -a "$log"
 step "alerts and dashboard, on a Prometheus where there is one"
 scripts/test/monitoring.py "${CARGO_TARGET_DIR:-target}/debug/wattlock"
 
+step "examples, units and workflows, parsed"
+.venv/bin/python3 scripts/test/examples.py "${CARGO_TARGET_DIR:-target}/debug/wattlock"
+
 step done
 # The runner's own summaries, added up.
 awk '/^test result: / { for (i = 1; i < NF; i++) { if ($(i + 1) ~ /^passed/) p += $i; if ($(i + 1) ~ /^failed/) f += $i; if ($(i + 1) ~ /^ignored/) s += $i } }
