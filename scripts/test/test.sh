@@ -30,6 +30,9 @@ python3 scripts/measure/performance_test.py
 python3 scripts/measure/performance.py --check
 scripts/test/security.py --check
 
+step "what a release's checks repeat"
+scripts/release/check_test.py
+
 step "models of the request ring (loom)"
 log=$(mktemp); trap 'rm -f "$log"' EXIT
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom \
