@@ -30,8 +30,9 @@ python3 scripts/measure/performance_test.py
 python3 scripts/measure/performance.py --check
 scripts/test/security.py --check
 
-step "what a release's checks repeat"
+step "what a release's checks repeat, and what its signature refuses"
 scripts/release/check_test.py
+scripts/release/sign_test.sh
 
 step "models of the request ring (loom)"
 log=$(mktemp); trap 'rm -f "$log"' EXIT
