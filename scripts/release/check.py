@@ -28,8 +28,9 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts/test"))
+sys.path[:0] = [str(ROOT / "scripts/test"), str(ROOT / "scripts/measure")]
 import security  # noqa: E402
+from calm import calm  # noqa: E402
 
 KEPT = "docs/measurements/release/checks.json"
 # Versions of libraries are part of what any check has seen.
@@ -45,8 +46,6 @@ PLANTED = {  # the crate whose check must find each fault
     "header-trusted": "wattlock-files", "comparison-turned": "wattlock-policy",
 }
 FUZZ_MINUTES, FUZZ_PARTS = 15, 8
-# The share of the machine that others may use while passes are timed, for so many seconds before.
-CALM_SHARE, CALM_SECONDS, CALM_PATIENCE = 0.05, 60, 900
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,27 +178,6 @@ def store(root, kept):
     new = path.with_suffix(".new")
     new.write_text(json.dumps({"what": "make release-check", "parts": dict(sorted(kept.items()))}, indent=1) + "\n")
     new.replace(path)
-
-
-def busy_share(seconds):
-    """The share of the machine's processor time that is in use, over so many seconds."""
-    def read():
-        first = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-        user, nice, system, idle, wait, *rest = map(int, first)
-        return idle + wait, user + nice + system + idle + wait + sum(rest)
-
-    idle, total = read()
-    time.sleep(seconds)
-    idle_now, total_now = read()
-    return 1 - (idle_now - idle) / max(1, total_now - total)
-
-
-def calm(share=busy_share, seconds=CALM_SECONDS, patience=CALM_PATIENCE):
-    """Waits until the machine has been calm for so long; False if it is not before the patience ends."""
-    for _ in range(max(1, patience // seconds)):
-        if share(seconds) <= CALM_SHARE:
-            return True
-    return False
 
 
 def execute(root, part, log):
