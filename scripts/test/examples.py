@@ -4,12 +4,13 @@
     .venv/bin/python3 scripts/test/examples.py [PROGRAM]
 
 compose.yaml and the workflows by their published schemas, Kubernetes' files by the API's own (no unknown key), units
-and drop-ins by `systemd-analyze verify`, fstab by `findmnt --verify` and the program's own parser of mount options, and
-every `wattlock ...` in any of them by the parser of PROGRAM (target/debug/wattlock), which is asked for --help behind
-the line's own words. Workflows call what this repository has, by pinned actions, with no right but to read.
+and drop-ins by `systemd-analyze verify`, fstab by `findmnt --verify` and the program's own parser of mount options,
+openssl.cnf and nginx's site by OpenSSL and `nginx -t` where provider and module were built. Every `wattlock ...` in any
+of them is parsed by PROGRAM (target/debug/wattlock), which is asked for --help behind the line's own words. Workflows
+call what this repository has, by pinned actions, with no right but to read.
 
 A fault of each sort is then planted in a copy, and must be found. Parsers come from PyPI, by scripts/setup/setup.sh
-test. Without systemd-analyze, findmnt or kubectl their part is left out, with a line.
+test. What the machine lacks (systemd-analyze, findmnt, kubectl, nginx) is left out, with a line.
 """
 import contextlib
 import json
@@ -213,6 +214,42 @@ def of_fstab(path, program):
                 yield f"{fields[3]}: {done.stderr.strip()}"
 
 
+# OpenSSL and nginx
+
+
+def of_openssl(path, program):
+    """By OpenSSL itself, with the provider beside the program."""
+    provider = program.parent / "libwattlock_provider.so"
+    if not provider.exists():
+        return left_out("openssl.cnf: no provider beside the program")
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "wattlock.so").symlink_to(provider)
+        more = {"OPENSSL_CONF": str(path), "OPENSSL_MODULES": folder, "WATTLOCK_TELEMETRY_DIR": folder}
+        done = run("openssl", "list", "-providers", env=os.environ | more)
+    if done.returncode or not re.search(r"^  wattlock\n(?:    .*\n)*    status: active$", done.stdout, re.M):
+        yield f"the provider is not active: {done.stdout}{done.stderr}"
+
+
+def of_nginx(path, program):
+    """By `nginx -t`, with the module, and with files of this place in those of the example."""
+    module, nginx = program.parents[1] / "nginx/ngx_http_wattlock_module.so", tool("nginx")
+    if not nginx or not module.exists():
+        return left_out("site.conf: no nginx, or no module in target/nginx")
+    with tempfile.TemporaryDirectory() as folder:
+        place = pathlib.Path(folder)
+        run("openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+            "-subj", "/CN=a", "-keyout", place / "key", "-out", place / "pem")
+        site = path.read_text().replace("listen 443 ssl", f"listen unix:{folder}/socket ssl")
+        site = re.sub(r"/etc/ssl/certs/\S+\.pem", f"{folder}/pem", site)
+        (place / "site.conf").write_text(re.sub(r"/etc/ssl/private/\S+\.key", f"{folder}/key", site))
+        (place / "nginx.conf").write_text(f"load_module {module};\npid {folder}/pid;\nevents {{}}\nhttp {{\n"
+                                          f"access_log off;\ninclude {folder}/site.conf;\n}}\n")
+        done = run(nginx, "-t", "-e", "stderr", "-p", folder, "-c", place / "nginx.conf",
+                   env=os.environ | {"WATTLOCK_TELEMETRY_DIR": folder})
+    if done.returncode:
+        yield done.stderr.strip()
+
+
 # Command lines
 
 
@@ -308,6 +345,10 @@ def problems(root, program):
             units.append(path)
         elif path.name == "fstab":
             check(path, of_fstab(path, program))
+        elif path.name == "openssl.cnf":
+            check(path, of_openssl(path, program))
+        elif path.name == "site.conf":
+            check(path, of_nginx(path, program))
         # A list of files alone has nothing that could be run.
         if loaded and set(loaded[0]) != {"apiVersion", "kind", "resources"} and "# NOT RUN: " not in path.read_text():
             check(path, ["it does not say that it was not run"])
@@ -336,6 +377,8 @@ PLANTED = (
     ("examples/kubernetes/volume/volume.yaml", "medium: Memory", "medium: [Memory]", "medium"),
     ("examples/fstab", "allow_other", "allow_others", "allow_others"),
     ("examples/fstab", "idle=600  0  0", "idle=600 0", "six fields"),
+    ("examples/openssl/openssl.cnf", "module = wattlock.so", "module = wattlock", "not active"),
+    ("examples/nginx/site.conf", "wattlock on", "wattlock maybe", "wattlock"),
     ("examples/systemd/wattlock-backup.service", "Nice=10", "Niceness=10", "Niceness"),
     ("examples/systemd/wattlock-backup.timer", "*-*-* 03:00", "never", "never"),
     ("systemd/wattlock@.service", "-o ${OPTIONS}", "--option ${OPTIONS}", "--option"),
@@ -345,6 +388,13 @@ PLANTED = (
     (".github/workflows/release.yml", "make package", "make packages", "no target packages"),
     (".github/workflows/release.yml", "@", "@v4 #", "not pinned"),
 )
+
+
+def unable(name):
+    """Whether a file's part was left out, so that no fault of it can be found."""
+    parts = {"fstab": "fstab", "openssl.cnf": "openssl.cnf", "site.conf": "site.conf"}
+    part = parts.get(pathlib.Path(name).name) or ("units" if name.endswith((".service", ".timer", ".conf")) else None)
+    return part and any(said.startswith(part) for said in SAID)
 
 
 def main():
@@ -372,9 +422,7 @@ def main():
                     continue
                 (tree / name).write_text(text.replace(there, put, 1))
                 said = problems(tree, program)
-                needs = {"fstab": "findmnt", ".service": "systemd-analyze", ".timer": "systemd-analyze"}
-                able = tool(needs.get(pathlib.Path(name).suffix or pathlib.Path(name).name, "sh"))
-                if able and not any(words in line for line in said):
+                if not unable(name) and not any(words in line for line in said):
                     wrong.append(f"a planted fault was not found: {name}: {put!r} for {there!r}; found: {said}")
     for line in wrong:
         print(line, file=sys.stderr)
