@@ -16,6 +16,7 @@
 # Does nothing where the module is newer than everything it is made of. Exit status: 3 where there are no sources of
 # nginx, 1 if it could not be built.
 set -euo pipefail
+here=$PWD
 cd "$(dirname "$0")/.."
 repo=$PWD
 out=${CARGO_TARGET_DIR:-target}/nginx
@@ -56,7 +57,10 @@ compat=
 if [ "${1:-}" = --nginx ]; then
     [ $# = 2 ] || { echo "--nginx VERSION, TARBALL or FOLDER" >&2; exit 2; }
     compat=1
-    sources=$(release "$2")
+    # Paths are those of the caller's folder.
+    case $2 in /*) sources=$2 ;; *) sources=$here/$2 ;; esac
+    [ -e "$sources" ] || sources=$2
+    sources=$(release "$sources")
     set -- "$sources"
 fi
 sources=${1:-/usr/share/nginx/src}

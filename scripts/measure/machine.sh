@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # The figures of a machine, by one command: a column for docs/measurements/performance.md, from a CPU that we have not.
 #
-#   scripts/measure/machine.sh [FOLDER]     everything, into FOLDER (target/machine); about 50 minutes, the build apart
+#   scripts/measure/machine.sh [FOLDER]     everything, into FOLDER (target/machine); some 50 minutes, the build apart: that
+#                                           is counted by rounds, as it was not yet run in full
 #   QUICK=1 scripts/measure/machine.sh ...  each bench shortly, whatever else runs: to see that all of them can, never for
-#                                           figures; some five minutes
+#                                           figures; about a minute
 #
 # Builds by `make build`, or takes WATTLOCK=PROGRAM with its provider and module beside it, as a release has them. Two
 # cores, and nothing else that runs: a bench begins when the machine has been calm for ten seconds, or is left out after

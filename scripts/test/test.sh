@@ -51,6 +51,9 @@ cargo test --workspace --locked --no-fail-fast 2>&1 | tee -a "$log"
 step "alerts and dashboard, on a Prometheus where there is one"
 scripts/test/monitoring.py "${CARGO_TARGET_DIR:-target}/debug/wattlock"
 
+step "a module for an nginx that is not installed"
+nginx/tests/build_test.sh
+
 step "examples, units and workflows, parsed"
 .venv/bin/python3 scripts/test/examples.py "${CARGO_TARGET_DIR:-target}/debug/wattlock"
 
