@@ -257,8 +257,7 @@ def main():
         print(f"{len(due)} of {len(chosen)} parts are due")
         return 1 if due else 0
     if changed := dirty(ROOT):
-        print(f"release-check: commit the tree's changes first, so that a commit says what was checked: "
-              f"{', '.join(changed[:5])}", file=sys.stderr)
+        print(f"release-check: commit the tree's changes first: {', '.join(changed[:5])}", file=sys.stderr)
         return 2
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").resolve()
     target.joinpath("release-check").mkdir(parents=True, exist_ok=True)

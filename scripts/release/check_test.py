@@ -3,11 +3,14 @@
 import contextlib
 import io
 import json
+import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import check
@@ -170,18 +173,52 @@ class Tree(unittest.TestCase):
         self.write("crates/wattlock-cpu/src/new.rs", "")
         self.assertEqual(check.dirty(self.root), ["crates/wattlock-cpu/src/new.rs"])
 
-    def test_the_program_refuses_a_tree_with_changes(self):
+    # The program itself
+
+    def program(self, secrets):
+        """Its command, in a tree that has what it reads, where this script stands in for the check of secrets."""
         for name in ("release/check.py", "test/security.py", "test/sanitize.sh", "measure/calm.py"):
             (self.root / "scripts" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(SCRIPTS / name, self.root / "scripts" / name)
         for name in ("crates/wattlock-core/src/kind.rs", "fuzz/Cargo.toml"):
             self.write(name, (check.ROOT / name).read_text())
+        self.write("scripts/test/secrets.sh", f"#!/bin/sh\n{secrets}\n")
+        self.write("Cargo.toml", "")
+        (self.root / "scripts/test/secrets.sh").chmod(0o755)
         self.commit()
+        environment = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1", "CARGO_TARGET_DIR": str(self.target)}
+        return {"args": [sys.executable, str(self.root / "scripts/release/check.py"), "secrets"], "text": True,
+                "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+
+    def test_the_program_refuses_a_tree_with_changes(self):
+        program = self.program("echo clean")
         self.write("crates/wattlock-fs/src/lib.rs", "changed")
-        done = subprocess.run([sys.executable, self.root / "scripts/release/check.py", "secrets"], capture_output=True,
-                              text=True, check=False, env={"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"})
-        self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("commit the tree's changes first", done.stderr)
+        done = subprocess.run(**program, check=False)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("commit the tree's changes first: crates/wattlock-fs/src/lib.rs", done.stdout)
+
+    def test_the_program_runs_a_check_once_and_says_what_failed(self):
+        program = self.program(f"echo ran | tee -a {self.root.parent}/ran")
+        for what in ("passed   secrets", "kept     secrets"):
+            done = subprocess.run(**program, check=False)
+            self.assertEqual((done.returncode, what in done.stdout), (0, True), done.stdout)
+        self.assertEqual((self.root.parent / "ran").read_text(), "ran\n")
+        self.write("scripts/test/secrets.sh", "#!/bin/sh\nexit 7\n")
+        self.commit()
+        done = subprocess.run(**program, check=False)
+        self.assertEqual((done.returncode, "exit code 7" in done.stdout), (1, True), done.stdout)
+
+    def test_an_interrupt_ends_what_runs_and_keeps_nothing_of_it(self):
+        child = subprocess.Popen(**self.program(f"echo $$ >{self.root.parent}/pid; sleep 600"))
+        while not (self.root.parent / "pid").exists() or not (self.root.parent / "pid").read_text():
+            self.assertIsNone(child.poll())
+            time.sleep(0.01)
+        child.send_signal(signal.SIGINT)
+        said = child.communicate()[0]
+        self.assertEqual((child.returncode, "goes on here" in said), (130, True), said)
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int((self.root.parent / "pid").read_text()), 0)
+        self.assertEqual(check.load(self.root), {})
 
     # This repository's own map
 
