@@ -12,12 +12,12 @@
 # make package and make package-test (Debian's packages, in clean roots, and what they promise; RELEASE=own, next or all;
 # needs root),
 # make fresh (these commands as a newcomer meets them: in bare roots of this release of Debian and of the next; about an
-# hour, needs root).
+# hour, needs root), make release-check (each long check once on a release's code; hours, goes on where it was cut off).
 
 SHELL := /bin/bash
 export WATTLOCK := $(or $(CARGO_TARGET_DIR),target)/release/wattlock
 
-.PHONY: run test check build sizes package package-test bridge bridge-test install uninstall setup soak fuzz mutants newer fresh bench gpu clean
+.PHONY: run test check build sizes package package-test release-check bridge bridge-test install uninstall setup soak fuzz mutants newer fresh bench gpu clean
 
 run: build
 	scripts/setup/run.sh "$(INPUT)"
@@ -48,6 +48,10 @@ package:
 
 package-test:
 	scripts/release/package-test.sh $(or $(RELEASE),own)
+
+# CHECKS names some. `scripts/release/check.py --due` says what would run, and why.
+release-check:
+	scripts/release/check.py $(CHECKS)
 
 # `wattlock stream bridge`: contains librdkafka, which takes minutes to compile.
 bridge:

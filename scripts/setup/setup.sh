@@ -105,10 +105,12 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
 fi
 
-# The independent reader of sealed files wants a current `cryptography`, which distributions rarely have.
-if [ "$purpose" = test ] && ! .venv/bin/python3 -c 'import cryptography' 2>/dev/null; then
+# The independent reader of sealed files wants a current `cryptography`, which distributions rarely have; the examples want
+# the schemas of compose, of workflows and of Kubernetes.
+if [ "$purpose" = test ] &&
+    ! .venv/bin/python3 -c 'import cryptography, check_jsonschema, kubernetes_validate' 2>/dev/null; then
     python3 -m venv .venv
-    .venv/bin/pip install --quiet --disable-pip-version-check 'cryptography>=44'
+    .venv/bin/pip install --quiet --disable-pip-version-check 'cryptography>=44' check-jsonschema kubernetes-validate
 fi
 if [ "$purpose" = test ]; then
     for component in rustfmt clippy; do

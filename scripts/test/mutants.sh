@@ -4,7 +4,7 @@
 #
 #   scripts/test/mutants.sh CRATE [K/N]      CRATE with or without its `wattlock-`, or `runtime`; K/N: the K-th even sample, from 0
 #
-# Without K/N: the first sample of about 150 mutants. CONTINUE=1: the doors only, about what a run before has missed. Ends with
+# Without K/N: the first sample of about SAMPLE=150 mutants. CONTINUE=1: the doors only, about what a run before has missed. Ends with
 # a line for each mutant that no test noticed, and with counts. Fails where fewer than nine of ten that could be built were
 # noticed. What does not matter is left out in scripts/test/mutants.toml, with the reason. Half a minute a mutant, for the doors
 # several. Builds and results are in target/mutants.
@@ -32,7 +32,8 @@ config=(--config scripts/test/mutants.toml --package "$crate")
 shard=${2:-}
 if [ -z "$shard" ]; then
     all=$(cargo mutants "${config[@]}" --list --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)))')
-    shard=0/$(((all + 149) / 150))
+    sample=${SAMPLE:-150}
+    shard=0/$(((all + sample - 1) / sample))
     echo "mutants: $crate has $all, this is sample $shard"
 fi
 mutate() {

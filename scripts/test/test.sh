@@ -30,6 +30,10 @@ python3 scripts/measure/performance_test.py
 python3 scripts/measure/performance.py --check
 scripts/test/security.py --check
 
+step "what a release's checks repeat, and what its signature refuses"
+scripts/release/check_test.py
+scripts/release/sign_test.sh
+
 step "models of the request ring (loom)"
 log=$(mktemp); trap 'rm -f "$log"' EXIT
 RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom \
@@ -46,6 +50,12 @@ cargo test --workspace --locked --no-fail-fast 2>&1 | tee -a "$log"
 
 step "alerts and dashboard, on a Prometheus where there is one"
 scripts/test/monitoring.py "${CARGO_TARGET_DIR:-target}/debug/wattlock"
+
+step "a module for an nginx that is not installed"
+nginx/tests/build_test.sh
+
+step "examples, units and workflows, parsed"
+.venv/bin/python3 scripts/test/examples.py "${CARGO_TARGET_DIR:-target}/debug/wattlock"
 
 step done
 # The runner's own summaries, added up.

@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""What scripts/release/check.py decides, each in a small repository of its own: no check is run."""
+import contextlib
+import io
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import check
+
+SCRIPTS = check.ROOT / "scripts"
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name) / "tree"
+        self.target = pathlib.Path(folder.name) / "target"
+        empty = ("crates/wattlock-fs/src/lib.rs", "crates/wattlock-bench/src/main.rs", "Cargo.lock", "docs/page.md")
+        self.files = {"crates/wattlock-cpu/src/lib.rs": "fn a() { unsafe { b() } }\n", **dict.fromkeys(empty, "")}
+        for name, text in self.files.items():
+            self.write(name, text)
+        self.git("init", "-q", "-b", "main")
+        self.commit()
+
+    def git(self, *words):
+        name = ("-c", "user.name=t", "-c", "user.email=t@t.invalid", "-c", "commit.gpgsign=false")
+        command = ["git", "-C", str(self.root), *name, *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def commit(self):
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", "x")
+        return self.git("rev-parse", "--short", "HEAD").strip()
+
+    def mend(self, name):
+        self.write(name, "mended\n")
+        return self.commit()
+
+    def part(self, name, command="echo done", about=("crates/wattlock-cpu",), **more):
+        return check.Part(name, command, (*about, *check.ALWAYS), **more)
+
+    def run_(self, *parts, kept=None, **more):
+        """Names of what is left, what is kept, and what was said."""
+        kept, said = {} if kept is None else kept, io.StringIO()
+        with contextlib.redirect_stdout(said):
+            left = check.run(self.root, parts, kept, self.target, **more)
+        return left, kept, said.getvalue()
+
+    # What is due
+
+    def test_what_never_passed_is_due_and_what_passed_is_not(self):
+        part = self.part("address/wattlock-cpu")
+        self.assertEqual(check.why_due(self.root, part, {}), "never passed")
+        _, kept, _ = self.run_(part)
+        self.assertIsNone(check.why_due(self.root, part, kept))
+        self.assertEqual(kept, check.load(self.root))
+
+    def test_a_mend_repeats_only_the_checks_of_the_crates_that_it_touched(self):
+        cpu, fs = self.part("address/cpu"), self.part("address/fs", about=("crates/wattlock-fs",))
+        _, kept, _ = self.run_(cpu, fs)
+        commit = kept["address/fs"]["commit"]
+        self.mend("crates/wattlock-fs/src/lib.rs")
+        self.assertIsNone(check.why_due(self.root, cpu, kept))
+        self.assertEqual(check.why_due(self.root, fs, kept), f"crates/wattlock-fs/src/lib.rs differs from {commit}")
+
+    def test_a_change_that_was_taken_back_repeats_nothing(self):
+        part = self.part("address/cpu")
+        _, kept, _ = self.run_(part)
+        self.mend("crates/wattlock-cpu/src/lib.rs")
+        self.write("crates/wattlock-cpu/src/lib.rs", self.files["crates/wattlock-cpu/src/lib.rs"])
+        self.commit()
+        self.assertIsNone(check.why_due(self.root, part, kept))
+
+    def test_a_file_that_moves_away_or_goes_touches_its_crate(self):
+        part = self.part("address/cpu")
+        _, kept, _ = self.run_(part)
+        self.git("mv", "crates/wattlock-cpu/src/lib.rs", "docs/lib.rs")
+        self.commit()
+        self.assertIsNotNone(check.why_due(self.root, part, kept))
+
+    def test_pages_and_tools_repeat_nothing_but_what_names_them(self):
+        soak = self.part("soak", about=("crates",))
+        package = self.part("package/own", about=(*check.PRODUCT, *check.TOOLS))
+        _, kept, _ = self.run_(soak, package)
+        self.mend("docs/page.md")
+        self.mend("crates/wattlock-cpu/README.md")
+        self.assertIsNone(check.why_due(self.root, package, kept))
+        self.mend("crates/wattlock-bench/src/main.rs")
+        self.assertIsNone(check.why_due(self.root, soak, kept))
+        self.assertIsNotNone(check.why_due(self.root, package, kept))
+
+    def test_a_crate_whose_name_begins_like_another_one_is_another_one(self):
+        self.assertIsNone(check.touched(["crates/wattlock-cpu2/src/lib.rs"], ("crates/wattlock-cpu",)))
+
+    def test_another_version_of_a_library_repeats_everything(self):
+        part = self.part("timing/mac")
+        _, kept, _ = self.run_(part)
+        self.mend("Cargo.lock")
+        self.assertIn("Cargo.lock", check.why_due(self.root, part, kept))
+
+    def test_another_command_and_a_commit_that_is_gone_are_due(self):
+        _, kept, _ = self.run_(self.part("fuzz"))
+        self.assertIn("another command", check.why_due(self.root, self.part("fuzz", "echo more"), kept))
+        kept["fuzz"]["commit"] = "0123456789"
+        self.assertIn("is not here", check.why_due(self.root, self.part("fuzz"), kept))
+
+    # What is run and kept
+
+    def test_a_run_that_is_cut_off_goes_on_where_it_was(self):
+        marks = self.root.parent / "marks"
+        first, second = self.part("a", f"echo a | tee -a {marks}"), self.part("b", f"echo b | tee -a {marks}")
+        last = self.part("c", alone=True)
+
+        def cut():
+            raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            self.run_(first, last, second, is_calm=cut)
+        left, kept, _ = self.run_(first, second, last, kept=check.load(self.root), is_calm=lambda: True)
+        self.assertEqual((left, marks.read_text()), ([], "a\nb\n"))
+        self.assertEqual(set(kept), {"a", "b", "c"})
+
+    def test_a_failed_part_stays_due_and_the_others_go_on(self):
+        left, kept, said = self.run_(self.part("a", "echo bad; exit 3"), self.part("b"))
+        self.assertEqual((left, set(kept)), (["a"], {"b"}))
+        self.assertIn("exit code 3", said)
+
+    def test_a_failure_within_a_pipe_is_one(self):
+        self.assertEqual(self.run_(self.part("a", "false | cat; true | cat && false | cat"))[0], ["a"])
+
+    def test_a_check_that_found_nothing_to_check_with_is_not_kept(self):
+        absent = self.part("a", "echo valgrind is not installed: nothing is checked")
+        left, kept, _ = self.run_(absent, self.part("b", "true"))
+        self.assertEqual((left, kept), (["a", "b"], {}))
+
+    def test_a_tree_that_changes_meanwhile_is_not_kept(self):
+        left, kept, said = self.run_(self.part("a", "echo x; echo y >>crates/wattlock-cpu/src/lib.rs"))
+        self.assertEqual((left, kept), (["a"], {}))
+        self.assertIn("the tree changed", said)
+
+    def test_timing_does_not_run_beside_other_work(self):
+        left, kept, said = self.run_(self.part("timing/mac", alone=True), self.part("b"), is_calm=lambda: False)
+        self.assertEqual((left, set(kept)), (["timing/mac"], {"b"}))
+        self.assertIn("NOT RUN", said)
+
+    def test_a_machine_is_calm_if_it_is_so_before_the_patience_ends(self):
+        shares = [0.9, 0.5, 0.01]
+        self.assertTrue(check.calm(lambda _: shares.pop(0), 60, 180))
+        self.assertFalse(check.calm(lambda _: 0.9, 60, 180))
+
+    def test_the_result_is_the_checks_own_last_words(self):
+        said = "echo '12 passed'; echo 'thread sanitizer: 1 crates'; echo bye"
+        part = self.part("a", said, says="thread sanitizer: .*")
+        self.assertEqual(self.run_(part)[1]["a"]["result"], "thread sanitizer: 1 crates")
+
+    def test_what_is_kept_itself_is_no_change_of_the_tree(self):
+        self.run_(self.part("a"))
+        self.assertEqual(check.dirty(self.root), [])
+        self.write("crates/wattlock-cpu/src/new.rs", "")
+        self.assertEqual(check.dirty(self.root), ["crates/wattlock-cpu/src/new.rs"])
+
+    # The program itself
+
+    def program(self, secrets):
+        """Its command, in a tree that has what it reads, where this script stands in for the check of secrets."""
+        for name in ("release/check.py", "test/security.py", "test/sanitize.sh", "measure/calm.py"):
+            (self.root / "scripts" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(SCRIPTS / name, self.root / "scripts" / name)
+        for name in ("crates/wattlock-core/src/kind.rs", "fuzz/Cargo.toml"):
+            self.write(name, (check.ROOT / name).read_text())
+        self.write("scripts/test/secrets.sh", f"#!/bin/sh\n{secrets}\n")
+        self.write("Cargo.toml", "")
+        (self.root / "scripts/test/secrets.sh").chmod(0o755)
+        self.commit()
+        environment = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1", "CARGO_TARGET_DIR": str(self.target)}
+        return {"args": [sys.executable, str(self.root / "scripts/release/check.py"), "secrets"], "text": True,
+                "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+
+    def test_the_program_refuses_a_tree_with_changes(self):
+        program = self.program("echo clean")
+        self.write("crates/wattlock-fs/src/lib.rs", "changed")
+        done = subprocess.run(**program, check=False)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("commit the tree's changes first: crates/wattlock-fs/src/lib.rs", done.stdout)
+
+    def test_the_program_runs_a_check_once_and_says_what_failed(self):
+        program = self.program(f"echo ran | tee -a {self.root.parent}/ran")
+        for what in ("passed   secrets", "kept     secrets"):
+            done = subprocess.run(**program, check=False)
+            self.assertEqual((done.returncode, what in done.stdout), (0, True), done.stdout)
+        self.assertEqual((self.root.parent / "ran").read_text(), "ran\n")
+        self.write("scripts/test/secrets.sh", "#!/bin/sh\nexit 7\n")
+        self.commit()
+        done = subprocess.run(**program, check=False)
+        self.assertEqual((done.returncode, "exit code 7" in done.stdout), (1, True), done.stdout)
+
+    def test_an_interrupt_ends_what_runs_and_keeps_nothing_of_it(self):
+        child = subprocess.Popen(**self.program(f"echo $$ >{self.root.parent}/pid; sleep 600"))
+        while not (self.root.parent / "pid").exists() or not (self.root.parent / "pid").read_text():
+            self.assertIsNone(child.poll())
+            time.sleep(0.01)
+        child.send_signal(signal.SIGINT)
+        said = child.communicate()[0]
+        self.assertEqual((child.returncode, "goes on here" in said), (130, True), said)
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int((self.root.parent / "pid").read_text()), 0)
+        self.assertEqual(check.load(self.root), {})
+
+    # This repository's own map
+
+    def test_everything_that_a_part_is_about_is_there(self):
+        for part in check.parts(check.ROOT):
+            for name in part.about:
+                self.assertTrue((check.ROOT / name).exists(), f"{part.name} is about {name}")
+
+    def test_each_crate_with_unsafe_code_is_under_the_address_sanitizer_and_each_length_of_rsa_is_timed(self):
+        names = {part.name for part in check.parts(check.ROOT)}
+        for name in ("wattlock", "wattlock-cpu", "wattlock-provider", "wattlock-stream", "nginx"):
+            self.assertIn(f"address/{name}", names)
+        for length in (2048, 3072, 4096):
+            self.assertIn(f"timing/rsa-{length}-private", names)
+        self.assertEqual(len(names), len(check.parts(check.ROOT)), "two parts of one name")
+
+    def test_unsafe_code_is_found_and_words_about_it_are_not(self):
+        self.write("crates/wattlock-fs/src/lib.rs", "#![forbid(unsafe_code)]\n// unsafe { }\n")
+        self.assertEqual(check.unsafe_crates(self.root), ["wattlock-cpu"])
+
+    def test_the_file_of_results_is_whole_json(self):
+        self.run_(self.part("a"))
+        self.assertEqual(json.loads((self.root / check.KEPT).read_text())["parts"]["a"]["command"], "echo done")
+
+
+if __name__ == "__main__":
+    unittest.main()
