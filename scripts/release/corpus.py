@@ -423,30 +423,36 @@ class Maker:
         (before / "kept").write_bytes(content(5000))
         self.volume("crashed")
         self.put("crashed", "work")
-        old = self.tree(before)
+        content_now, states = content(5000), []
+
+        def state():
+            """As the volume is now; the journal sets times."""
+            tree = self.tree(before)
+            for entry in tree:
+                entry.pop("mtime_ns")
+                if entry["kind"] == "file":
+                    entry["clear"] = digest(content_now)
+            states.append(tree)
+
+        state()
         mounted = self.place / "mnt"
         mounted.mkdir()
         self.run("mount", "-i", "keys/key.txt", "crashed", "mnt")
         with open(mounted / "work/kept", "r+b", buffering=0) as file:
-            file.seek(4000)
-            file.write(b"replaced" * 100)
-            os.fsync(file)
-        new = content(5000)
-        new = new[:4000] + b"replaced" * 100 + new[4800:]
+            for at in (4000, 100):
+                file.seek(at)
+                file.write(b"replaced" * 100)
+                os.fsync(file)
+                content_now = content_now[:at] + b"replaced" * 100 + content_now[at + 800:]
+                state()
         status = self.run("fs", "status", "mnt", noted=False).decode()
         process = int(re.search(r"^process (\d+)", status, re.M)[1])
         os.kill(process, signal.SIGKILL)
         subprocess.run(["umount", "-l", mounted], check=True)
         while Path(f"/proc/{process}").exists():
             time.sleep(0.01)
-        self.said.append("800 bytes of /work/kept were replaced and synced; the mount was killed at once")
-        after = [dict(entry) for entry in old]
-        for tree in (old, after):
-            for entry in tree:
-                entry.pop("mtime_ns")
-                if entry["kind"] == "file" and tree is after:
-                    entry["clear"] = digest(new)
-        self.packed("crashed", after, before=old, journal=True)
+        self.said.append("800 bytes of /work/kept were replaced and synced, twice; the mount was killed at once")
+        self.packed("crashed", states.pop(), before=states)
 
     def outputs(self):
         """What scripts read, of pieces of this corpus: every field that is here stays as it is."""
