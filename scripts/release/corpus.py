@@ -418,11 +418,11 @@ class Maker:
 
     def crashed(self):
         """A mount was killed when its journal had acknowledged replacements that were not in place."""
-        before = self.place / "work"
+        before = self.place / "diary"
         before.mkdir()
         (before / "kept").write_bytes(content(5000))
         self.volume("crashed")
-        self.put("crashed", "work")
+        self.put("crashed", "diary")
         content_now, states = content(5000), []
 
         def state():
@@ -438,7 +438,7 @@ class Maker:
         mounted = self.place / "mnt"
         mounted.mkdir()
         self.run("mount", "-i", "keys/key.txt", "crashed", "mnt")
-        with open(mounted / "work/kept", "r+b", buffering=0) as file:
+        with open(mounted / "diary/kept", "r+b", buffering=0) as file:
             for at in (4000, 100):
                 file.seek(at)
                 file.write(b"replaced" * 100)
@@ -451,7 +451,7 @@ class Maker:
         subprocess.run(["umount", "-l", mounted], check=True)
         while Path(f"/proc/{process}").exists():
             time.sleep(0.01)
-        self.said.append("800 bytes of /work/kept were replaced and synced, twice; the mount was killed at once")
+        self.said.append("800 bytes of /diary/kept were replaced and synced, twice; the mount was killed at once")
         self.packed("crashed", states.pop(), before=states)
 
     def outputs(self):
