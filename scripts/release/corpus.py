@@ -80,8 +80,17 @@ class Maker:
             shutil.copyfile(self.place / name, to)
         else:
             to.write_bytes(data)
+        assert self.said, f"{name}: made by nothing"
         self.pieces.append({"file": name, "sha256": digest(to.read_bytes()), "made": self.said, "kind": kind, **more})
         self.said = []
+
+    def mark(self, name):
+        """Says of a key file that it is for tests; returns what it has then."""
+        path = self.place / name
+        text = MARK + path.read_text()
+        path.write_text(text)
+        self.said.append("a line in front")
+        return text
 
     def kept(self, name, data):
         """A file of the working folder that is no piece."""
@@ -94,8 +103,7 @@ class Maker:
         for name in ("key", "second"):
             (self.place / "keys").mkdir(exist_ok=True)
             self.run("keygen", "-o", f"keys/{name}.txt")
-            path = self.place / f"keys/{name}.txt"
-            path.write_text(MARK + path.read_text())
+            self.mark(f"keys/{name}.txt")
             self.piece(f"keys/{name}.txt", "identity")
         for name, kind in (("ssh_ed25519", "ed25519"), ("ssh_rsa", "rsa")):
             words = ["ssh-keygen", "-q", "-t", kind, *(["-b", "2048"] if kind == "rsa" else []), "-N", "",
@@ -103,18 +111,20 @@ class Maker:
             subprocess.run(words, cwd=self.place, check=True)
             self.said = [shlex.join(words)]
             self.piece(f"keys/{name}", "identity")
+            self.said = [f"with keys/{name}"]
             self.piece(f"keys/{name}.pub", "recipients", identity=f"keys/{name}")
         self.recipient = re.search("age1.*", (self.place / "keys/key.txt").read_text())[0]
         self.second = re.search("age1.*", (self.place / "keys/second.txt").read_text())[0]
         self.kept("keys/recipients.txt", f"{MARK}{self.recipient}\n\n{self.second}\n".encode())
+        self.said = ["the recipients of keys/key.txt and keys/second.txt, and an empty line between them"]
         self.piece("keys/recipients.txt", "recipients", identity="keys/second.txt")
         # Where commands look for a key if none is given.
         config = {"HOME": str(self.place), "XDG_CONFIG_HOME": str(self.place / "default")}
         (self.place / "default").mkdir(0o700)
         self.run("keygen", "--default", **config)
-        identity = self.place / "default/wattlock/identity.txt"
-        identity.write_text(MARK + identity.read_text())
+        self.mark("default/wattlock/identity.txt")
         self.piece("default/wattlock/identity.txt", "default")
+        self.said = ["with default/wattlock/identity.txt"]
         self.piece("default/wattlock/recipients.txt", "default")
         self.kept("a", b"with the default key\n")
         self.run("seal", "-q", "-o", "default.sealed", "a", **config)
@@ -151,8 +161,7 @@ class Maker:
             self.sealed(f"{length}.age", content(length), "--format", "age", *to)
         self.sealed("armor.age", content(1000), "--format", "age", "--armor", *both,
                     identities=("keys/second.txt",))
-        self.run("seal", "-q", *to, "-o", "-", stdin=b"from a pipe\n")
-        piped = self.run("seal", "-q", *to, "-o", "-", stdin=b"from a pipe\n", noted=False)
+        piped = self.run("seal", "-q", *to, "-o", "-", stdin=b"from a pipe\n")
         self.piece("files/pipe.sealed", "file", piped, identities=["keys/key.txt"], bytes=12,
                    clear=digest(b"from a pipe\n"))
 
@@ -206,9 +215,7 @@ class Maker:
 
     def topics(self):
         self.run("stream", "keys", "signer", "-o", "keys/signer.txt")
-        signer = self.place / "keys/signer.txt"
-        signer.write_text(MARK + signer.read_text())
-        name = re.search("ed25519:[0-9a-f]{64}", signer.read_text())[0]
+        name = re.search("ed25519:[0-9a-f]{64}", self.mark("keys/signer.txt"))[0]
         self.piece("keys/signer.txt", "signer", signer=name)
 
         def key(label, *words, **more):
@@ -230,8 +237,8 @@ class Maker:
                     "headers": list(headers)}
 
         records = [record(b"k1", b"first"), record(b"k1", b"", -7), record(None, b"no key", 1764264000000),
-                   record(b"gone", None), record(b"k2", b"compressible " * 50), record(b"k3", b"with headers", 1, headers),
-                   record(b"k3", None, None, headers)]
+                   record(b"gone", None), record(b"k2", b"compressible " * 50),
+                   record(b"k3", b"with headers", 1, headers), record(b"k3", None, None, headers)]
         self.topic("plain", orders, records)
         self.topic("clear-headers", signed, records, "clear=trace")
         self.topic("packed", rewrapped, records, "compress")
@@ -507,7 +514,7 @@ class Maker:
 
 def released(version):
     """Whether a tag of this version, or of a later patch of it, exists."""
-    tags = subprocess.run(["git", "-C", ROOT, "tag", "--list", f"v{version}.*"], capture_output=True, text=True, check=True)
+    tags = subprocess.run(["git", "-C", ROOT, "tag", "--list", f"v{version}.*"], stdout=subprocess.PIPE, check=True)
     return bool(tags.stdout.strip())
 
 
