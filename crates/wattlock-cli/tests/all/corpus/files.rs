@@ -42,7 +42,12 @@ impl File {
                 fs::write(corpus.at("opened.gz"), opened).unwrap();
                 opened = corpus.good(&["gzip", "-d", "-c", "opened.gz"]);
             }
-            assert_eq!((opened.len(), corpus.digest(&opened)), (self.bytes, self.clear.clone()), "{}", piece.file);
+            assert_eq!(
+                (opened.len(), corpus.digest(&opened)),
+                (self.bytes, self.clear.clone()),
+                "{}",
+                piece.file
+            );
         }
         let [option, value] = ways[0];
         let sealed = fs::read(corpus.at(&piece.file)).unwrap();

@@ -22,8 +22,19 @@ use serde::Deserialize;
 const KINDS: [(&str, &[&str]); 1] = [(
     "0.1",
     &[
-        "default", "entry", "exit-codes", "file", "identity", "known", "lines", "recipients", "signer", "stream",
-        "sums", "topic", "volume",
+        "default",
+        "entry",
+        "exit-codes",
+        "file",
+        "identity",
+        "known",
+        "lines",
+        "recipients",
+        "signer",
+        "stream",
+        "sums",
+        "topic",
+        "volume",
     ],
 )];
 
@@ -106,7 +117,8 @@ impl Corpus {
         let manifest = fs::read_to_string(from.join("MANIFEST.json")).unwrap();
         for file in files_in(&from) {
             let to = folder.path().join(&file);
-            let private = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+            let private =
+                |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
             fs::create_dir_all(to.parent().unwrap()).unwrap();
             private(to.parent().unwrap(), 0o700);
             fs::copy(from.join(&file), &to).unwrap();
@@ -163,7 +175,8 @@ impl Corpus {
 
     /// SHA-256 of files of the corpus's folder, by another program than ours.
     fn digests(&self, names: &[String]) -> Vec<String> {
-        let summed = Command::new("sha256sum").arg("--").args(names).current_dir(&self.folder).output().unwrap();
+        let summed =
+            Command::new("sha256sum").arg("--").args(names).current_dir(&self.folder).output().unwrap();
         assert!(summed.status.success(), "{}", String::from_utf8_lossy(&summed.stderr));
         // A line of a name with a backslash begins with one.
         let lines = String::from_utf8_lossy(&summed.stdout).into_owned();
@@ -190,8 +203,10 @@ fn altered(bytes: &[u8], count: usize) -> impl Iterator<Item = (usize, Vec<u8>)>
 
 #[test]
 fn every_piece_is_kept_unchanged_and_tested() {
-    let there: BTreeSet<String> =
-        fs::read_dir(kept()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let there: BTreeSet<String> = fs::read_dir(kept())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     let known = KINDS.iter().map(|(version, _)| (*version).to_owned()).chain(["README.md".to_owned()]);
     assert_eq!(there, known.collect(), "versions");
     for (version, kinds) in KINDS {

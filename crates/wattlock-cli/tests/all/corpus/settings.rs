@@ -56,7 +56,13 @@ impl Corpus {
     }
 
     /// The words of age's own alphabet in a key file have a checksum.
-    fn refuses_an_altered_key(&self, file: &str, begins: &str, words: &dyn Fn(&str) -> Vec<String>, code: i32) {
+    fn refuses_an_altered_key(
+        &self,
+        file: &str,
+        begins: &str,
+        words: &dyn Fn(&str) -> Vec<String>,
+        code: i32,
+    ) {
         let text = fs::read_to_string(self.at(file)).unwrap();
         for line in text.lines().filter(|line| line.starts_with(begins)) {
             let (_, key) = line.split_at(begins.len());
@@ -110,14 +116,16 @@ impl Corpus {
 impl Recipients {
     fn open(&self, corpus: &Corpus, piece: &Piece) {
         corpus.seals(&["-R", &piece.file], &["-i", &self.identity]);
-        let seal = |file: &str| ["seal", "-q", "-f", "-o", "x", "-R", file, "content"].map(str::to_owned).to_vec();
+        let seal =
+            |file: &str| ["seal", "-q", "-f", "-o", "x", "-R", file, "content"].map(str::to_owned).to_vec();
         corpus.refuses_an_altered_key(&piece.file, "age1", &seal, 10);
     }
 }
 
 impl Signer {
     fn signs(&self, corpus: &Corpus, piece: &Piece) {
-        let new = ["stream", "keys", "new", "--keys", "signed", "-R", "keys/recipients.txt", "--sign", &piece.file];
+        let new =
+            ["stream", "keys", "new", "--keys", "signed", "-R", "keys/recipients.txt", "--sign", &piece.file];
         corpus.good(&new);
         let listed = String::from_utf8(corpus.good(&["stream", "keys", "list", "--keys", "signed"])).unwrap();
         assert!(listed.trim_end().ends_with(&self.signer), "{listed}");
@@ -151,7 +159,11 @@ impl Sums {
         };
         let output = check(&piece.file);
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success() && said.matches(": OK").count() == self.files, "{}: {said}", piece.file);
+        assert!(
+            output.status.success() && said.matches(": OK").count() == self.files,
+            "{}: {said}",
+            piece.file
+        );
         let list = fs::read(corpus.at(&piece.file)).unwrap();
         for (at, altered) in altered(&list, 20) {
             fs::write(corpus.at("altered"), altered).unwrap();

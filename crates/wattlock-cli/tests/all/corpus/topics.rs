@@ -175,7 +175,11 @@ impl Topic {
         let records: Vec<Sealed> = text.lines().map(Sealed::parse).collect();
         let mut open = |record: &Sealed| self.open(&mut opener, names.as_ref(), record, crypto);
         let clear: String = records.iter().map(|record| open(record).expect(&piece.file)).collect();
-        assert_eq!((clear.len(), corpus.digest(clear.as_bytes())), (self.bytes, self.clear.clone()), "{clear}");
+        assert_eq!(
+            (clear.len(), corpus.digest(clear.as_bytes())),
+            (self.bytes, self.clear.clone()),
+            "{clear}"
+        );
         for (number, record) in records.iter().enumerate() {
             let altered = record.altered();
             assert!(altered.len() >= 60);

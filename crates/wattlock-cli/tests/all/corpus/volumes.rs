@@ -81,9 +81,11 @@ fn all_in(folder: &Path) -> Vec<PathBuf> {
 
 /// Digests of the regular files of a folder, by their paths.
 fn contents(corpus: &Corpus, folder: &Path) -> BTreeMap<String, String> {
-    let files = all_in(folder).into_iter().filter(|path| folder.join(path).symlink_metadata().unwrap().is_file());
+    let files =
+        all_in(folder).into_iter().filter(|path| folder.join(path).symlink_metadata().unwrap().is_file());
     let files: Vec<String> = files.map(|path| path.to_str().unwrap().to_owned()).collect();
-    let paths: Vec<String> = files.iter().map(|path| folder.join(path).to_str().unwrap().to_owned()).collect();
+    let paths: Vec<String> =
+        files.iter().map(|path| folder.join(path).to_str().unwrap().to_owned()).collect();
     files.into_iter().zip(corpus.digests(&paths)).collect()
 }
 
@@ -182,7 +184,8 @@ impl Volume {
         }
         fs::create_dir_all(corpus.at("mnt")).unwrap();
         for options in [&["-o", "ro"][..], &[]] {
-            let _mounted = Mounted::new(corpus, &[&["mount", way[0], way[1]], options, &[name, "mnt"]].concat());
+            let _mounted =
+                Mounted::new(corpus, &[&["mount", way[0], way[1]], options, &[name, "mnt"]].concat());
             compare(&corpus.at("mnt"), false, "mounted");
         }
         corpus.good(&["fs", "check", way[0], way[1], name]);
