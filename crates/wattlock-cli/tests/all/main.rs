@@ -5,6 +5,7 @@ mod bench_point;
 mod built;
 mod cli;
 mod completions;
+mod corpus;
 mod counting;
 mod defaults;
 #[allow(dead_code, reason = "tests of mounts use the rest of it")]
