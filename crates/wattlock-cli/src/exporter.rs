@@ -36,7 +36,7 @@ pub fn run(command: &Command) -> Result<()> {
         Address::Socket(_) => Hosts::any(),
         Address::Port(_) => Hosts::named(command.hosts.iter().cloned()),
     };
-    let served = serve(&listener, &mut content, &hosts);
+    let served = serve(listener, content, hosts);
     served.map_err(|error| wattlock_door::Error::io("waiting for connections", error).into())
 }
 

@@ -1,9 +1,8 @@
 //! Where the exporter listens: a port of an address of this machine, or a socket in a folder.
 
 use std::fmt;
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -139,80 +138,6 @@ impl fmt::Display for Listener {
                 write!(f, "unix:{}", path.display().to_string().replace(char::is_control, "?"))
             }
         }
-    }
-}
-
-impl Listener {
-    pub(crate) fn accept(&self) -> io::Result<Stream> {
-        let stream = match self {
-            Listener::Port(listener) => Stream::Port(listener.accept()?.0),
-            Listener::Socket(listener, _) => Stream::Socket(listener.accept()?.0),
-        };
-        match &stream {
-            Stream::Port(stream) => {
-                stream.set_nonblocking(true)?;
-                let _ = stream.set_nodelay(true);
-            }
-            Stream::Socket(stream) => stream.set_nonblocking(true)?,
-        }
-        Ok(stream)
-    }
-}
-
-impl AsFd for Listener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Listener::Port(listener) => listener.as_fd(),
-            Listener::Socket(listener, _) => listener.as_fd(),
-        }
-    }
-}
-
-/// A connection's bytes.
-#[derive(Debug)]
-pub(crate) enum Stream {
-    Port(TcpStream),
-    Socket(UnixStream),
-}
-
-impl Stream {
-    /// The peer sees the end of what was written.
-    pub(crate) fn end_output(&self) -> io::Result<()> {
-        match self {
-            Stream::Port(stream) => stream.shutdown(Shutdown::Write),
-            Stream::Socket(stream) => stream.shutdown(Shutdown::Write),
-        }
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Port(stream) => stream.as_fd(),
-            Stream::Socket(stream) => stream.as_fd(),
-        }
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Port(stream) => stream.read(to),
-            Stream::Socket(stream) => stream.read(to),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Port(stream) => stream.write(from),
-            Stream::Socket(stream) => stream.write(from),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

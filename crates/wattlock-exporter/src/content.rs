@@ -1,8 +1,11 @@
 //! What is answered to which path. Files are read when somebody asks, and not again for a moment.
 
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{Response, StatusCode};
 use wattlock::telemetry;
 
 use crate::ledger::Ledger;
@@ -13,66 +16,59 @@ const FRESH: Duration = Duration::from_millis(200);
 /// Most of the time that reading takes, as one part in so many: other users decide how much there is to read.
 const SHARE: u32 = 4;
 
+/// What the page may do: ask this server, and nothing else.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'";
+
 const PAGE: &str = include_str!("page/page.html");
 const SCRIPT: &str = include_str!("page/page.js");
 
 /// An answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
-    status: u16,
+    status: StatusCode,
     kind: &'static str,
-    pub(crate) body: Arc<Vec<u8>>,
+    body: Bytes,
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
 impl Answer {
-    fn of(kind: &'static str, body: &str) -> Answer {
-        Answer { status: 200, kind, body: Arc::new(body.as_bytes().to_vec()) }
+    fn of(kind: &'static str, body: impl Into<Bytes>) -> Answer {
+        Answer { status: StatusCode::OK, kind, body: body.into() }
     }
 
     /// A refusal with a line for people.
-    pub(crate) fn refusal(status: u16) -> Answer {
+    pub(crate) fn refusal(status: StatusCode) -> Answer {
         let line = match status {
-            400 => "400: not a request\n",
-            404 => "404: /, /metrics, /api/v1/snapshot and /healthz are here\n",
-            405 => "405: GET and HEAD only\n",
-            421 => "421: not a name of this server; start the exporter with --host NAME\n",
-            431 => "431: the request is too long\n",
-            _ => "505: HTTP/1.0 and HTTP/1.1 only\n",
+            StatusCode::NOT_FOUND => "404: /, /metrics, /api/v1/snapshot and /healthz are here\n",
+            StatusCode::METHOD_NOT_ALLOWED => "405: GET and HEAD only\n",
+            StatusCode::MISDIRECTED_REQUEST => {
+                "421: not a name of this server; start the exporter with --host NAME\n"
+            }
+            _ => "400: not a request\n",
         };
         Answer { status, ..Answer::of(TEXT, line) }
     }
 
-    /// The bytes before the body.
-    pub(crate) fn head(&self, again: bool) -> Vec<u8> {
-        let reason = match self.status {
-            200 => "OK",
-            400 => "Bad Request",
-            404 => "Not Found",
-            405 => "Method Not Allowed",
-            421 => "Misdirected Request",
-            431 => "Request Header Fields Too Large",
-            _ => "HTTP Version Not Supported",
-        };
-        let allow = if self.status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
-        let connection = if again { "keep-alive" } else { "close" };
-        format!(
-            "HTTP/1.1 {} {reason}\r\n\
-             Content-Type: {}\r\n\
-             Content-Length: {}\r\n\
-             Connection: {connection}\r\n{allow}\
-             Cache-Control: no-store\r\n\
-             Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
-             base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
-             Cross-Origin-Resource-Policy: same-origin\r\n\
-             Referrer-Policy: no-referrer\r\n\
-             X-Content-Type-Options: nosniff\r\n\r\n",
-            self.status,
-            self.kind,
-            self.body.len()
-        )
-        .into_bytes()
+    /// With its headers.
+    pub(crate) fn response(self) -> Response<Full<Bytes>> {
+        let mut response = Response::new(Full::new(self.body));
+        *response.status_mut() = self.status;
+        let allow = (header::ALLOW, "GET, HEAD");
+        let more = (self.status == StatusCode::METHOD_NOT_ALLOWED).then_some(allow);
+        let headers = [
+            (header::CONTENT_TYPE, self.kind),
+            (header::CACHE_CONTROL, "no-store"),
+            (header::CONTENT_SECURITY_POLICY, POLICY),
+            (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+            (header::REFERRER_POLICY, "no-referrer"),
+            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        ];
+        let headers = headers.into_iter().chain(more);
+        let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
+        response.headers_mut().extend(headers);
+        response
     }
 }
 
@@ -80,24 +76,29 @@ impl Answer {
 /// readers still have.
 #[derive(Debug, Default)]
 struct Body {
-    now: Arc<Vec<u8>>,
-    before: Weak<Vec<u8>>,
+    now: Bytes,
+    before: Bytes,
+}
+
+/// Whether a body of ours, which none is without bytes, has readers.
+fn is_read(body: &Bytes) -> bool {
+    !body.is_empty() && !body.is_unique()
 }
 
 impl Body {
     /// Whether readers still have both: then they get what there is until the first has it all or is closed.
     fn is_full(&self) -> bool {
-        Arc::strong_count(&self.now) > 1 && self.before.strong_count() > 0
+        is_read(&self.now) && is_read(&self.before)
     }
 
     fn replace(&mut self, make: impl FnOnce() -> String) {
-        let old = std::mem::take(&mut self.now);
-        if Arc::strong_count(&old) > 1 {
-            self.before = Arc::downgrade(&old);
+        // What nobody reads goes before there is another.
+        for old in [std::mem::take(&mut self.before), std::mem::take(&mut self.now)] {
+            if is_read(&old) {
+                self.before = old;
+            }
         }
-        // Before there is another.
-        drop(old);
-        self.now = Arc::new(make().into_bytes());
+        self.now = make().into();
     }
 }
 
@@ -156,21 +157,17 @@ impl Content {
         match path {
             "/metrics" => {
                 self.read(now);
-                Answer {
-                    status: 200,
-                    kind: "text/plain; version=0.0.4; charset=utf-8",
-                    body: self.metrics.now.clone(),
-                }
+                Answer::of("text/plain; version=0.0.4; charset=utf-8", self.metrics.now.clone())
             }
             "/api/v1/snapshot" => {
                 self.read(now);
-                Answer { status: 200, kind: "application/json", body: self.report.now.clone() }
+                Answer::of("application/json", self.report.now.clone())
             }
             "/" => Answer::of("text/html; charset=utf-8", PAGE),
             "/page.css" => Answer::of("text/css; charset=utf-8", telemetry::page::STYLE),
             "/page.js" => Answer::of("text/javascript; charset=utf-8", SCRIPT),
             "/healthz" => Answer::of(TEXT, "ok\n"),
-            _ => Answer::refusal(404),
+            _ => Answer::refusal(StatusCode::NOT_FOUND),
         }
     }
 }
@@ -190,12 +187,16 @@ mod tests {
         readers.push(body.now.clone());
         assert!(body.is_full());
         readers.push(body.now.clone());
-        let alive: std::collections::BTreeSet<_> = readers.iter().map(Arc::as_ptr).collect();
+        let alive: std::collections::BTreeSet<_> = readers.iter().map(|body| body.as_ptr()).collect();
         assert_eq!(alive.len(), 2);
         // The first has it all.
         readers.remove(0);
         assert!(!body.is_full());
         body.replace(|| "3".to_owned());
-        assert_eq!(*body.before.upgrade().unwrap(), b"2");
+        assert_eq!(body.before, "2");
+        // Nobody reads any: the oldest does not stay.
+        readers.clear();
+        body.replace(|| "4".to_owned());
+        assert!(body.before.is_empty());
     }
 }

@@ -12,7 +12,7 @@
 //! | `ledger.rs` | counters that never fall, from files that come and go |
 //! | `metrics.rs`, `report.rs` | the ledger for Prometheus; as JSON, with a verdict |
 //! | `content.rs` | what is answered to which path, read anew when it is old |
-//! | `host.rs`, `request.rs`, `connection.rs`, `server.rs` | HTTP: names, requests, one connection, all of them |
+//! | `host.rs`, `request.rs`, `connection.rs`, `server.rs` | HTTP by hyper: names, what is asked, one connection, all of them |
 //! | `address.rs` | where it listens |
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,7 @@
 //! `wattlock exporter` as Prometheus and a browser meet it, with programs that end, files that lie, and clients that wait.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -86,6 +87,18 @@ impl Exporter {
 
     fn of(place: &Place, more: &[&str]) -> Exporter {
         Exporter::start(&mut place.command(&[&["exporter", "--listen", "127.0.0.1:0"], more].concat()))
+    }
+
+    /// Its descriptors, and what each is.
+    fn open(&self) -> BTreeMap<u64, String> {
+        let folder = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        let number = |path: &Path| path.file_name()?.to_str()?.parse().ok();
+        // One that is closed meanwhile is none.
+        let each = folder.filter_map(|entry| {
+            let path = entry.unwrap().path();
+            Some((number(&path)?, fs::read_link(&path).ok()?.to_str()?.to_owned()))
+        });
+        each.collect()
     }
 
     fn connect(&self) -> TcpStream {
@@ -291,7 +304,7 @@ fn requests_are_answered_or_refused_by_the_book() {
     assert_eq!(asked("GET /../etc/passwd", "localhost"), "HTTP/1.1 404 Not Found");
     assert_eq!(asked("POST /metrics", "localhost"), "HTTP/1.1 405 Method Not Allowed");
     assert_eq!(asked("GET http://evil.example/metrics", "localhost"), "HTTP/1.1 400 Bad Request");
-    assert_eq!(status("GET /healthz HTTP/1.0\n\n"), "HTTP/1.1 200 OK");
+    assert_eq!(status("GET /healthz HTTP/1.0\n\n"), "HTTP/1.0 200 OK");
     assert_eq!(status("GET /healthz HTTP/1.1\n\n"), "HTTP/1.1 400 Bad Request");
     let long = format!("GET /{} HTTP/1.1\nHost: localhost\n\n", "x".repeat(100_000));
     assert!(["", "HTTP/1.1 431 Request Header Fields Too Large"].contains(&&*status(&long)));
@@ -304,9 +317,62 @@ fn requests_are_answered_or_refused_by_the_book() {
     let last = "GET /healthz HTTP/1.1\nHost: localhost\nConnection: close\n\n";
     let answers = exporter.answer(&[&one.repeat(20), last].concat());
     assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 21);
-    // A body is not the next request.
-    let body = "GET /healthz HTTP/1.1\nHost: localhost\nContent-Length: 40\n\nGET /metrics HTTP/1.1\nHost: localhost\n\n";
-    assert_eq!(exporter.answer(body).matches("HTTP/1.1").count(), 1);
+    let old = "GET /healthz HTTP/1.0\nConnection: keep-alive\n\n";
+    assert_eq!(exporter.answer(&[old, old, last].concat()).matches(" 200 OK\r\n").count(), 3);
+}
+
+#[test]
+fn what_is_no_plain_request_is_refused_and_nothing_after_it_is_one() {
+    let place = Place::new();
+    let exporter = Exporter::of(&place, &[]);
+    let next = "GET /metrics HTTP/1.1\nHost: localhost\n\n";
+    let local = |more: &str| format!("GET /healthz HTTP/1.1\nHost: localhost\n{more}\n");
+    let many = local(&"a: b\n".repeat(100));
+    let long = local(&format!("a: {}\n", "x".repeat(9000)));
+    for (request, statuses) in [
+        // A body is this request's, and not the next one.
+        (local(&format!("Content-Length: {}\n", next.len() + 3)), [200].as_slice()),
+        (local("Content-Length: 5\n") + "hello", &[200]),
+        (local("Transfer-Encoding: chunked\n") + "5\nhello\n0\n\n", &[200]),
+        (local("Transfer-Encoding: chunked\n") + "ffffffffffffffffff\n", &[200]),
+        (local("Transfer-Encoding: chunked\nContent-Length: 5\n") + "0\n\n", &[200]),
+        (local("Expect: 100-continue\nContent-Length: 5\n") + "hello", &[200]),
+        (local("Content-Length: 0\nConnection: close\n"), &[200]),
+        (local("Upgrade: h2c\nConnection: Upgrade, close\n"), &[200]),
+        (local("Transfer-Encoding: gzip\n"), &[400]),
+        (local("Content-Length: 5\nContent-Length: 6\n"), &[400]),
+        (local("Content-Length: -5\n"), &[400]),
+        (local("Content-Length: 99999999999999999999\n"), &[400]),
+        ("GET / HTTP/1.0\nTransfer-Encoding: chunked\n\n".to_owned(), &[400]),
+        // Hosts.
+        ("GET /metrics HTTP/1.1\nHost: localhost\nHost: localhost\n\n".to_owned(), &[400]),
+        ("GET /metrics HTTP/1.1\nHost: localhost\nhost: evil.example\n\n".to_owned(), &[400]),
+        ("GET http://evil.example/metrics HTTP/1.1\nHost: localhost\n\n".to_owned(), &[400]),
+        ("GET http://localhost/metrics HTTP/1.1\nHost: evil.example\n\n".to_owned(), &[421]),
+        ("GET http://localhost/metrics HTTP/1.1\n\n".to_owned(), &[400]),
+        ("GET /metrics HTTP/1.0\nHost: evil.example\nConnection: keep-alive\n\n".to_owned(), &[421]),
+        // Methods, targets and versions.
+        ("CONNECT localhost:80 HTTP/1.1\nHost: localhost\n\n".to_owned(), &[405]),
+        ("OPTIONS * HTTP/1.1\nHost: localhost\n\n".to_owned(), &[405]),
+        ("DELETE /metrics HTTP/1.1\nHost: localhost\n\n".to_owned(), &[405]),
+        ("GET * HTTP/1.1\nHost: localhost\n\n".to_owned(), &[400]),
+        ("GET metrics HTTP/1.1\nHost: localhost\n\n".to_owned(), &[400]),
+        ("GET /metrics HTTP/2.0\nHost: localhost\n\n".to_owned(), &[400]),
+        ("GET /metrics\n\n".to_owned(), &[400]),
+        ("PRI * HTTP/2.0\n\nSM\n\n".to_owned(), &[]),
+        ("\0\u{1}\n\n".to_owned(), &[400]),
+        // Heads.
+        (many, &[431]),
+        (long, &[431]),
+        (local("a b: c\n"), &[400]),
+        (local(" folded\n"), &[400]),
+    ] {
+        let answer = exporter.answer(&(request.clone() + next));
+        let heads = answer.split("HTTP/1.").skip(1).map(|head| head[2..5].parse::<u16>().unwrap());
+        assert_eq!(heads.collect::<Vec<_>>(), statuses, "{request:?}: {answer:?}");
+        assert!(!answer.contains("wattlock_"), "{request:?}: {answer:?}");
+    }
+    assert_eq!(exporter.get("/healthz"), "ok\n");
 }
 
 #[test]
@@ -317,8 +383,8 @@ fn any_number_of_clients_that_wait_keeps_nobody_out() {
         ["exec $W exporter --listen 127.0.0.1:0", "ulimit -n 32; exec $W exporter --listen 127.0.0.1:0"]
     {
         let exporter = Exporter::start(&mut place.shell(line));
-        let mut waiting = Vec::new();
-        for number in 0..400 {
+        let mut waiting = VecDeque::new();
+        for number in 0..2000 {
             let mut stream = exporter.connect();
             // They may be closed again at any time.
             let _ = match number % 4 {
@@ -327,17 +393,66 @@ fn any_number_of_clients_that_wait_keeps_nobody_out() {
                 2 => stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"),
                 _ => stream.write_all(&b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(50)),
             };
-            waiting.push(stream);
-            if number % 50 == 0 {
+            waiting.push_back(stream);
+            // The exporter has closed it long ago, but not before it had what it asked for.
+            if waiting.len() > 500
+                && let Some(mut first) = waiting.pop_front()
+                && (number - 500) % 4 == 2
+            {
+                let mut answer = Vec::new();
+                first.read_to_end(&mut answer).unwrap();
+                assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"), "{number}");
+            }
+            if number % 100 == 0 {
                 assert_eq!(exporter.get("/healthz"), "ok\n", "{line}");
             }
         }
         // With all of them waiting, and all counters read.
         place.sum();
         exporter.becomes("wattlock_ended_total", "sum\"", place.ended());
+        assert!(exporter.open().len() <= 128 + 20, "{line}");
         drop(waiting);
         assert_eq!(exporter.get("/healthz"), "ok\n", "{line}");
     }
+}
+
+/// Fewer descriptors than it counted on at its start, down to none.
+#[test]
+fn descriptors_that_run_out_cost_clients_that_wait_and_nothing_else() {
+    let place = Place::new();
+    let exporter = Exporter::of(&place, &[]);
+    assert_eq!(exporter.get("/healthz"), "ok\n");
+    // The listener alone.
+    while exporter.open().values().filter(|open| open.starts_with("socket:")).count() > 1 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let open = exporter.open();
+    let free = (0..).find(|number| !open.contains_key(number)).unwrap();
+    let limit = |current: u64| {
+        let (pid, kind) =
+            (rustix::process::Pid::from_child(&exporter.child), rustix::process::Resource::Nofile);
+        let limit = rustix::process::Rlimit { current: Some(current), ..rustix::process::getrlimit(kind) };
+        rustix::process::prlimit(Some(pid), kind, limit).unwrap();
+    };
+    limit(free + 8);
+    let mut waiting = Vec::new();
+    for _ in 0..100 {
+        waiting.push(exporter.connect());
+        assert_eq!(exporter.get("/healthz"), "ok\n");
+    }
+    drop(waiting);
+    assert_eq!(exporter.get("/healthz"), "ok\n");
+    // None at all: a client waits, and is answered when there are some.
+    limit(free);
+    let mut patient = exporter.connect();
+    patient.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    patient.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    assert_eq!(patient.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    limit(free + 8);
+    patient.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut answer = String::new();
+    patient.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("ok\n"), "{answer:?}");
 }
 
 #[test]
