@@ -10,6 +10,7 @@ says so and ends well."""
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -69,12 +70,12 @@ class Counters:
         os.close(descriptor)
 
 
-def expressions():
+def expressions(interval="30s"):
     """Name and expression of each panel and each alert."""
     board = json.loads((ROOT / "monitoring/grafana.json").read_text())
     for panel in board["panels"]:
         for target in panel.get("targets", []):
-            text = target["expr"].replace("$__rate_interval", "30s")
+            text = target["expr"].replace("$__rate_interval", interval)
             for variable in ("instance", "program"):
                 text = text.replace(f'"${variable}"', '".*"')
             assert "$" not in text, text
@@ -83,6 +84,26 @@ def expressions():
         if variable["type"] == "query":
             metric = variable["query"]["query"].split("(")[1].split(",")[0]
             yield f"variable {variable['name']}", metric
+
+
+def first_events(promtool, place):
+    """A panel of what must not happen shows the first time that it does, when its series begins at 1."""
+    labels = {"engine": "cuda", "program": "p", "kind": "k", "reason": "silent"}
+    text = ",".join(f'{name}="{value}"' for name, value in labels.items())
+    metrics = [f"wattlock_{name}_total" for name in ("fallbacks", "refused", "errors", "quarantines")]
+    series = {"wattlock_exporter_build_info": "1x120", **{f"{one}{{{text}}}": "_x60 1x60" for one in metrics}}
+    asked = [expr for _, expr in expressions("5m") if any(one in expr for one in metrics)]
+    tests = []
+    for expr in asked:
+        by = re.search(r"sum by \(([^)]*)\)", expr)
+        found = ",".join(f'{name}="{labels[name]}"' for name in (by[1].split(", ") if by else []))
+        tests.append({"expr": expr, "eval_time": "63m", "exp_samples": [{"labels": f"{{{found}}}", "value": 1}]})
+    if len(tests) < len(metrics) + 1:
+        sys.exit(f"monitoring: only {len(tests)} panels of what goes wrong")
+    inputs = [{"series": name, "values": values} for name, values in series.items()]
+    path = place / "panels_test.json"
+    path.write_text(json.dumps({"tests": [{"interval": "1m", "input_series": inputs, "promql_expr_test": tests}]}))
+    subprocess.run([promtool, "test", "rules", path], check=True, stdout=subprocess.DEVNULL)
 
 
 def ask(port, path):
@@ -128,6 +149,7 @@ def main():
     subprocess.run([promtool, "test", "rules", ROOT / "monitoring/alerts_test.yml"], check=True,
                    stdout=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        first_events(promtool, pathlib.Path(folder))
         on_prometheus(pathlib.Path(folder), prometheus, promtool, wattlock, rules)
 
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::Args;
-use wattlock::telemetry::{Cell, Snapshot, read_all, read_running};
+use wattlock::telemetry::{Cell, Snapshot, own_uid, read_running};
 
 use wattlock_shell::text;
 use wattlock_watch::{Look, verdict, worth};
@@ -25,13 +25,19 @@ pub struct Command {
 pub fn run(command: &Command) -> Result<()> {
     let (begun, mut before) = (Instant::now(), None);
     loop {
+        let (mut running, at) = (read_running(), begun.elapsed());
+        let left_out = verdict::left_out(running.users_left_out);
         if command.json {
-            say!("{}", serde_json::to_string_pretty(&read_all())?);
+            // A host that has used nothing yet has nothing to tell.
+            running.found.retain(Snapshot::is_used);
+            say!("{}", serde_json::to_string_pretty(&running.found)?);
+            if let Some(line) = left_out {
+                tell!("wattlock: {line}");
+            }
         } else {
-            let (found, at) = (read_running(), begun.elapsed());
             let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-            let look = Look::new(at, epoch, found.clone());
-            print_people(&found, &look.of_used(), before.as_ref())?;
+            let look = Look::new(at, epoch, running.found.clone());
+            print_people(&running.found, &look.of_used(), before.as_ref(), left_out)?;
             before = Some(look);
         }
         let Some(seconds) = command.watch else { return Ok(()) };
@@ -43,16 +49,20 @@ pub fn run(command: &Command) -> Result<()> {
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// A line a program, and then each process. What is printed again replaces what is on a terminal.
-fn print_people(found: &[Snapshot], now: &Look, before: Option<&Look>) -> Result<()> {
+fn print_people(
+    found: &[Snapshot],
+    now: &Look,
+    before: Option<&Look>,
+    left_out: Option<String>,
+) -> Result<()> {
     if before.is_some() && std::io::stdout().is_terminal() {
         put!("{CLEAR}");
     }
-    let lines = verdict::lines(now, before);
+    let mut lines = verdict::lines(now, before, own_uid());
     if lines.is_empty() {
-        say!("No running program uses Wattlock (or none whose counters you may read).");
-        return Ok(());
+        lines.push("No running program uses Wattlock (or none whose counters you may read).".to_owned());
     }
-    for line in lines {
+    for line in lines.into_iter().chain(left_out) {
         say!("{line}");
     }
     for snapshot in found.iter().filter(|one| one.is_used()) {
@@ -81,7 +91,12 @@ pub fn describe(snapshot: &Snapshot) -> String {
     let header = &snapshot.header;
     let mut out = format!(
         "{} (pid {}), Wattlock {}, policy {} for {}\n  costs: {}\n",
-        header.program, header.pid, header.version, header.policy, header.objective, header.profile
+        verdict::named(&header.program, snapshot.uid, own_uid()),
+        header.pid,
+        header.version,
+        header.policy,
+        header.objective,
+        header.profile
     );
     for engine in &snapshot.engines {
         let said = |what, count| if count == 0 { String::new() } else { format!("; {what} {count}") };
@@ -175,6 +190,14 @@ mod tests {
         let mut old = snapshot();
         old.header.energy.clear();
         assert!(describe(&old).contains("2.50 uJ modelled"));
+    }
+
+    #[test]
+    fn another_users_process_begins_with_whose_it_is() {
+        let mut theirs = snapshot();
+        (theirs.uid, theirs.header.program) = (own_uid() + 1, format!("uid {}: sshd", own_uid()));
+        assert!(describe(&theirs).starts_with(&format!("uid {}: uid {}: sshd (pid ", theirs.uid, own_uid())));
+        assert!(describe(&snapshot()).starts_with(&snapshot().header.program));
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl Looks {
     fn verdict(&self, all: Vec<Snapshot>, now: u64) -> String {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let look = Look::new(Duration::from_nanos(now), epoch, all);
-        let lines = |before| html(&verdict::lines(&look, before).join("; "));
+        let lines = |before| html(&verdict::lines(&look, before, telemetry::own_uid()).join("; "));
         let since = format!("Since the processes began: {}.", lines(None));
         // Not waited for: a thread that a fork did not bring along may have held it.
         let mut place = match self.seen.try_lock() {

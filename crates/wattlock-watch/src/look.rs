@@ -1,14 +1,15 @@
 //! What was found at one moment, by process, and what one of them did since an earlier moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use wattlock::telemetry::{Cell, Header, Snapshot};
 
 /// An engine and a reason.
 type Pair = (String, String);
-/// An engine, a kind, and what the header says that the joules are worth.
-pub(crate) type Part = (String, String, String);
+/// An engine, a kind, and what the header says that the joules are worth, which all cells of an engine share.
+pub(crate) type Part = (String, String, Arc<str>);
 
 /// All programs' counters at one moment.
 #[derive(Debug, Clone, Default)]
@@ -20,10 +21,12 @@ pub struct Look {
     pub(crate) processes: BTreeMap<Id, Process>,
 }
 
-/// Tells a process from a later one of the same number, and its counters from those that it began anew.
+/// Tells a process from a later one of the same number, and its counters from those that it began anew. What it says of
+/// itself stands beside whose it is, so that no user's process is taken for another's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Id {
     pub(crate) program: String,
+    pub(crate) uid: u32,
     pub(crate) pid: u32,
     born: u64,
     started: u64,
@@ -45,8 +48,8 @@ impl Look {
         let mut processes: BTreeMap<Id, Process> = BTreeMap::new();
         for snapshot in found {
             let header = &snapshot.header;
-            let (program, pid) = (header.program.clone(), header.pid);
-            let id = Id { program, pid, born: header.born, started: header.started };
+            let (program, uid, pid) = (header.program.clone(), snapshot.uid, header.pid);
+            let id = Id { program, uid, pid, born: header.born, started: header.started };
             // A process may have several runtimes, each with counters of its own.
             processes.entry(id).or_default().add(snapshot);
         }
@@ -82,9 +85,17 @@ impl Process {
         for engine in &snapshot.engines {
             self.in_flight = self.in_flight.saturating_add(engine.in_flight);
         }
+        let mut worths: HashMap<String, Arc<str>> = HashMap::new();
         for cell in snapshot.cells {
             // Runtimes of one process may have joules of different worth.
-            let worth = worth(&snapshot.header, &cell.engine).to_owned();
+            let worth = match worths.get(&cell.engine) {
+                Some(worth) => worth.clone(),
+                None => {
+                    let worth: Arc<str> = worth(&snapshot.header, &cell.engine).into();
+                    worths.insert(cell.engine.clone(), worth.clone());
+                    worth
+                }
+            };
             let sum = self.cells.entry((cell.engine.clone(), cell.kind.clone(), worth));
             add(sum.or_insert_with(|| empty(&cell)), &cell);
         }

@@ -12,6 +12,8 @@ use crate::since::{All, Done, Program, is_modelled, worst};
 pub struct Rates {
     /// What the program says it is.
     pub program: String,
+    /// Whose it is.
+    pub uid: u32,
     /// Its processes.
     pub pids: Vec<u32>,
     /// Requests in flight now.
@@ -97,6 +99,7 @@ impl Rates {
     pub fn named(program: &Program) -> Rates {
         Rates {
             program: program.name.clone(),
+            uid: program.uid,
             pids: program.pids.iter().copied().collect(),
             in_flight: program.in_flight,
             figures: None,
@@ -198,7 +201,7 @@ fn power<'a>(all: impl Iterator<Item = &'a Done>, seconds: f64) -> Option<Power>
     for done in all.filter(|done| done.cell.requests > 0) {
         let watts = watts(done, seconds)?;
         sum = Some(match sum {
-            None => Power { watts, worth: done.worth.clone() },
+            None => Power { watts, worth: done.worth.to_string() },
             Some(sum) if is_modelled(&sum.worth) != is_modelled(&done.worth) => return None,
             Some(sum) => Power { watts: sum.watts + watts, worth: worst(sum.worth, &done.worth) },
         });

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use wattlock::telemetry::Cell;
 
@@ -22,6 +23,8 @@ pub enum By {
 pub struct Program {
     /// What they say they are.
     pub name: String,
+    /// Whose they are.
+    pub uid: u32,
     /// Their numbers.
     pub pids: BTreeSet<u32>,
     /// Requests in flight now.
@@ -47,7 +50,7 @@ pub struct Done {
     /// What was counted since the processes began. One in 64 requests is timed: of a short time none may be.
     pub ever: Cell,
     /// What its joules are worth; empty: there are none.
-    pub worth: String,
+    pub worth: Arc<str>,
 }
 
 impl Done {
@@ -63,8 +66,8 @@ impl Done {
     }
 }
 
-/// A program's name, and the process where each is apart.
-type Key = (String, Option<u32>);
+/// A program's name, its user, and the process where each is apart.
+type Key = (String, u32, Option<u32>);
 
 /// A program, and what it did, added up. `None`: it is not known.
 #[derive(Default)]
@@ -78,7 +81,7 @@ struct Sums {
 pub fn since(now: &Look, before: Option<&Look>, by: By) -> Vec<Program> {
     let mut programs: BTreeMap<Key, Sums> = BTreeMap::new();
     for (id, ever) in &now.processes {
-        let key = (id.program.clone(), (by == By::Process).then_some(id.pid));
+        let key = (id.program.clone(), id.uid, (by == By::Process).then_some(id.pid));
         let nothing = || Sums { parts: Some(BTreeMap::new()), ..Sums::default() };
         let sums = programs.entry(key).or_insert_with(nothing);
         sums.program.pids.insert(id.pid);
@@ -99,17 +102,17 @@ pub fn since(now: &Look, before: Option<&Look>, by: By) -> Vec<Program> {
         for (part, cell) in done.cells {
             let Some(ever) = ever.cells.get(&part) else { continue };
             let (engine, kind, worth) = part;
-            let worth = if ever.energy_nj == 0 { String::new() } else { worth };
+            let worth = if ever.energy_nj == 0 { Arc::default() } else { worth };
             let blank = || Done { cell: empty(&cell), ever: empty(&cell), worth: worth.clone() };
             let sum = parts.entry((engine, kind, worth.clone())).or_insert_with(blank);
             add(&mut sum.cell, &cell);
             add(&mut sum.ever, ever);
         }
     }
-    let named = programs.into_iter().map(|((name, _), Sums { program, parts, fallbacks })| {
+    let named = programs.into_iter().map(|((name, uid, _), Sums { program, parts, fallbacks })| {
         let any = |done: &Done| done.cell.requests > 0 || done.cell.errors > 0 || done.cell.refused > 0;
         let all = parts.map(|parts| All { done: parts.into_values().filter(any).collect(), fallbacks });
-        Program { name, all, ..program }
+        Program { name, uid, all, ..program }
     });
     named.collect()
 }

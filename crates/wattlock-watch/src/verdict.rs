@@ -9,13 +9,14 @@ use wattlock_core::Kind;
 use crate::look::Look;
 use crate::since::{All, By, Done, Program, since};
 
-/// The lines, by program. With `before` they are rates of what was done since.
-pub fn lines(now: &Look, before: Option<&Look>) -> Vec<String> {
+/// The lines, by program, for a user: those of others begin with whose they are. With `before` they are rates of what was
+/// done since.
+pub fn lines(now: &Look, before: Option<&Look>, own_uid: u32) -> Vec<String> {
     let seconds = before.map(|before| now.seconds_since(before));
-    since(now, before, By::Program).iter().map(|program| line(program, seconds)).collect()
+    since(now, before, By::Program).iter().map(|program| line(program, seconds, own_uid)).collect()
 }
 
-fn line(program: &Program, seconds: Option<f64>) -> String {
+fn line(program: &Program, seconds: Option<f64>, own_uid: u32) -> String {
     let processes = match program.pids.len() {
         1 => String::new(),
         many => format!(" ({many} processes)"),
@@ -24,7 +25,20 @@ fn line(program: &Program, seconds: Option<f64>) -> String {
         || "what it did is not known (counters began anew, or were not read before)".to_owned(),
         |all| words(all, seconds),
     );
-    format!("{}{processes}: {said}", program.name)
+    format!("{}{processes}: {said}", named(&program.name, program.uid, own_uid))
+}
+
+/// A program as a user is shown it: that of another one behind whose it is, which no name can say.
+pub fn named(program: &str, uid: u32, own_uid: u32) -> String {
+    if uid == own_uid { program.to_owned() } else { format!("uid {uid}: {program}") }
+}
+
+/// A line about users of whom not all is there, if there are any.
+pub fn left_out(users: u64) -> Option<String> {
+    let line = |users| {
+        format!("{users} user{} left out: more counters than are read", if users == 1 { "" } else { "s" })
+    };
+    (users > 0).then(|| line(users))
 }
 
 fn words(all: &All, seconds: Option<f64>) -> String {
@@ -119,9 +133,14 @@ fn of_bytes(all: &All, seconds: Option<f64>) -> Option<String> {
 mod tests {
     use std::time::Duration;
 
-    use wattlock::telemetry::{Cell, EngineCounts, Snapshot};
+    use wattlock::telemetry::{Cell, EngineCounts, Snapshot, own_uid};
 
     use super::*;
+
+    /// The caller's programs.
+    fn lines(now: &Look, before: Option<&Look>) -> Vec<String> {
+        super::lines(now, before, own_uid())
+    }
 
     fn look(seconds: f64, found: &[Snapshot]) -> Look {
         Look::new(Duration::from_secs_f64(seconds), 0, found.to_vec())
@@ -175,6 +194,35 @@ mod tests {
         );
         let told = lines(&look(1.0, &before), Some(&look(0.0, &before)));
         assert_eq!(told, ["nginx (2 processes): idle; no fallbacks"]);
+    }
+
+    /// Another user's file may say the same of its process as a program's own does.
+    #[test]
+    fn no_users_program_is_taken_for_anothers() {
+        let sign = "ecdsa-p256-sign";
+        let mine = snapshot("nginx", 1, &[("lanes", sign, 500, 0)]);
+        let mut theirs = snapshot("nginx", 1, &[("lanes", sign, 7, 0)]);
+        theirs.uid += 1;
+        theirs.header.born = mine.header.born;
+        theirs.header.started = mine.header.started;
+        let told = lines(&look(1.0, &[theirs.clone(), mine.clone()]), None);
+        let done = "public-key operations by lanes in batches of 7.0; no fallbacks";
+        let expected =
+            [format!("nginx: 100 % of 500 {done}"), format!("uid {}: nginx: 100 % of 7 {done}", theirs.uid)];
+        assert_eq!(told, expected);
+        // Counters that fall, or a name that says whose it is, change nothing of the other's.
+        let mut fell = theirs.clone();
+        fell.cells[0].requests = 0;
+        fell.header.program = format!("uid {}: nginx", mine.uid);
+        let mut more = mine.clone();
+        more.cells[0].requests += 10;
+        let told = lines(&look(2.0, &[fell, more]), Some(&look(1.0, &[theirs, mine])));
+        assert!(told[0].starts_with("nginx: 100 % of 10/s"), "{told:?}");
+        assert!(told[1].starts_with(&format!("uid {}: uid ", own_uid() + 1)), "{told:?}");
+        for by in [By::Program, By::Process] {
+            let seen = since(&look(1.0, &[snapshot("a", 1, &[])]), None, by);
+            assert_eq!((seen.len(), seen[0].uid), (1, own_uid()));
+        }
     }
 
     #[test]

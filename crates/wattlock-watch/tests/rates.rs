@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use wattlock::Runtime;
-use wattlock::telemetry::{Cell, EngineCounts, Snapshot};
+use wattlock::telemetry::{Cell, EngineCounts, Snapshot, own_uid};
 use wattlock_core::{EngineClass, Kind, KindSet};
 use wattlock_policy::{Costs as Table, EngineId, Machine, Widths, inline_engine};
 use wattlock_watch::{By, Costs, Figures, Look, Program, Rates, since, verdict, worth};
@@ -40,6 +40,10 @@ fn signed(requests: u64, batch: u64, pass_ns: u64) -> Cell {
 
 fn look(seconds: u64, found: &[Snapshot]) -> Look {
     Look::new(Duration::from_secs(seconds), 1000 + seconds, found.to_vec())
+}
+
+fn verdict_of(now: &Look, before: Option<&Look>) -> Vec<String> {
+    verdict::lines(now, before, own_uid())
 }
 
 fn between(before: &[Snapshot], now: &[Snapshot]) -> Vec<Program> {
@@ -107,7 +111,7 @@ fn counters_that_fell_are_others_and_tell_nothing() {
     for now in [fewer, gone] {
         let before = [then.clone(), process("b", 2, vec![])];
         assert_eq!(known(&before, &[now.clone(), before[1].clone()]), None);
-        let told = verdict::lines(&look(2, &[now.clone(), before[1].clone()]), Some(&look(0, &before)));
+        let told = verdict_of(&look(2, &[now.clone(), before[1].clone()]), Some(&look(0, &before)));
         assert!(
             told[0].starts_with("a: what it did is not known") && told[1].starts_with("b: idle"),
             "{told:?}"
@@ -124,7 +128,7 @@ fn what_is_not_known_is_absent_for_programs_too() {
     let now = process("a", 1, vec![signed(900, 8, 25_000)]);
     let seen = Rates::of(&between(std::slice::from_ref(&then), &[now])[0], 2.0, &costs());
     let text = serde_json::to_string(&seen).unwrap();
-    assert_eq!(text, "{\"program\":\"a\",\"pids\":[1],\"in_flight\":0}");
+    assert_eq!(text, format!("{{\"program\":\"a\",\"uid\":{},\"pids\":[1],\"in_flight\":0}}", own_uid()));
     let idle =
         Rates::of(&between(std::slice::from_ref(&then), std::slice::from_ref(&then))[0], 2.0, &costs());
     let text = serde_json::to_string(&idle).unwrap();
@@ -264,7 +268,7 @@ fn joules_are_shown_only_if_they_are_known_for_everything() {
 #[test]
 fn the_verdict_hides_no_failure() {
     let failed = Cell { errors: 5_000, refused: 90_000, ..cell("lanes", SEAL, 0) };
-    let told = |cells: Vec<Cell>| verdict::lines(&look(2, &[process("a", 1, cells)]), None).join("");
+    let told = |cells: Vec<Cell>| verdict_of(&look(2, &[process("a", 1, cells)]), None).join("");
     assert_eq!(told(vec![failed.clone()]), "a: 5,000 failed; 90,000 refused; no fallbacks");
     assert_eq!(told(vec![Cell { errors: 1, ..cell("lanes", SIGN, 0) }]), "a: 1 failed; no fallbacks");
     assert_eq!(
@@ -274,11 +278,22 @@ fn the_verdict_hides_no_failure() {
     assert_eq!(told(vec![]), "a: idle; no fallbacks");
     let before = [process("a", 1, vec![failed.clone()])];
     let now = [process("a", 1, vec![Cell { errors: 5_001, refused: 90_100, ..failed }])];
-    let told = verdict::lines(&look(2, &now), Some(&look(0, &before)));
+    let told = verdict_of(&look(2, &now), Some(&look(0, &before)));
     assert_eq!(told, ["a: 0.5/s failed; 50/s refused; no fallbacks"]);
     // What is something never reads as nothing.
-    let told = verdict::lines(&look(200, &now), Some(&look(0, &before)));
+    let told = verdict_of(&look(200, &now), Some(&look(0, &before)));
     assert_eq!(told, ["a: under 0.1/s failed; 0.5/s refused; no fallbacks"]);
+}
+
+/// A header may be as long as a file allows, and name hundreds of kinds: what is held of it does not grow with both.
+#[test]
+fn all_kinds_of_an_engine_share_what_its_joules_are_worth() {
+    let mut one = process("a", 1, (0..256).map(|at| cell("x", &format!("kind-{at}"), 1)).collect());
+    one.cells.iter_mut().for_each(|cell| (cell.timed, cell.energy_nj) = (1, 1));
+    (one.header.engines, one.header.energy) = (vec!["x".into()], vec!["derived: ".repeat(6000)]);
+    let all = since(&look(2, &[one]), None, By::Program).remove(0).all.unwrap();
+    assert_eq!(all.done.len(), 256);
+    assert!(all.done.iter().all(|done| std::sync::Arc::ptr_eq(&done.worth, &all.done[0].worth)));
 }
 
 /// Nine in lanes of eight are two passes: the time that was saved is never more than what that leaves.
@@ -366,7 +381,7 @@ proptest! {
             check(&Rates::of(&program, 1.0, &costs()))?;
         }
         for earlier in [None, Some(look(0, &before))] {
-            let (now, told) = (look(2, &now), verdict::lines(&look(2, &now), earlier.as_ref()));
+            let (now, told) = (look(2, &now), verdict_of(&look(2, &now), earlier.as_ref()));
             for (program, line) in since(&now, earlier.as_ref(), By::Program).iter().zip(told) {
                 let Some(all) = &program.all else {
                     prop_assert!(line.ends_with("not read before)"), "{}", line);

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use common::*;
-use wattlock::telemetry::{User, read_all, scan};
+use wattlock::telemetry::{User, read_all, read_running, scan};
 use wattlock::{Runtime, Submitted};
 use wattlock_core::{Data, Item, Key, Kind, Request};
 
@@ -162,6 +162,19 @@ fn second_name() {
     assert_eq!(seen, (2, (2, 2)));
 }
 
+/// No test by itself: the program that a process executes after it counted.
+#[test]
+#[ignore = "a program for another test"]
+fn executed() {
+    let runtime = Runtime::builder().program("after").build().unwrap();
+    assert!(digest_inline(&mut runtime.dispatcher()));
+    let own =
+        |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(&format!("{}-", std::process::id()));
+    let folder = runtime.telemetry_path().unwrap().parent().unwrap().to_owned();
+    let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.filter(|name| own(name)).count(), 1, "what was counted before is in the totals");
+}
+
 #[test]
 fn telemetry_files_and_forks() {
     // In memory, as it is by default: there reading what has no room takes some.
@@ -248,8 +261,32 @@ fn telemetry_files_and_forks() {
         digest_inline(&mut runtime.dispatcher()) && runtime.telemetry_path().is_none()
     }));
 
+    // A process that executes another program left a file that names a process which runs.
+    assert!(in_child(|| {
+        let runtime = Runtime::builder().program("before").build().unwrap();
+        let mut dispatcher = runtime.dispatcher();
+        assert!(digest_inline(&mut dispatcher));
+        let mut next = std::process::Command::new("/proc/self/exe");
+        std::os::unix::process::CommandExt::exec(next.args(["--exact", "executed", "--ignored"]));
+        false
+    }));
+    assert_eq!((summed("before"), summed("after")), ((1, 1), (1, 1)));
+
     totals(folder.path());
     second_name();
+
+    // More than is read of one user: it is said.
+    assert_eq!(read_running().users_left_out, 0);
+    let runtime = Runtime::builder().program("crowded").build().unwrap();
+    assert!(digest_inline(&mut runtime.dispatcher()));
+    let mut whole = std::fs::read(runtime.telemetry_path().unwrap()).unwrap();
+    whole.resize(8 << 20, 1);
+    let crowd: Vec<String> = (0..5).map(|at| format!("{}-{}", std::process::id(), 7000 + at)).collect();
+    crowd.iter().for_each(|name| left(name, &whole));
+    let seen = read_running();
+    assert_eq!((seen.users_left_out, seen.found.is_empty()), (1, false));
+    crowd.iter().for_each(|name| std::fs::remove_file(folder.path().join(name)).unwrap());
+    drop(runtime);
 
     // Where no file can be made, everything works and no error is reported.
     // SAFETY: as above.

@@ -14,6 +14,8 @@ pub struct Seen {
     pub rates: bool,
     /// What is one row of programs.
     pub by: By,
+    /// Users of whom not all is among them.
+    pub users_left_out: u64,
     pub programs: Vec<Rates>,
     pub mounts: Vec<mounts::Rates>,
 }
@@ -92,6 +94,11 @@ impl App {
     /// Whether there are rates yet.
     pub fn has_rates(&self) -> bool {
         self.seen.rates
+    }
+
+    /// Users of whom not all is shown.
+    pub fn users_left_out(&self) -> u64 {
+        self.seen.users_left_out
     }
 
     /// Programs and mounts.

@@ -73,7 +73,11 @@ fn title(app: &App, look: Look) -> String {
     let state = if app.has_rates() { "" } else { "  measuring" };
     let of = many(programs, "program")
         + &if mounts > 0 { format!(", {}", many(mounts, "mount")) } else { String::new() };
-    format!("wattlock top{paused}{state}  {of}  every {} s", look.interval)
+    let left_out = match app.users_left_out() {
+        0 => String::new(),
+        users => format!(", {} left out", many(users as usize, "user")),
+    };
+    format!("wattlock top{paused}{state}  {of}{left_out}  every {} s", look.interval)
 }
 
 fn foot(app: &App) -> String {

@@ -111,6 +111,7 @@ fn ended(error: anyhow::Error) -> anyhow::Error {
 /// All counters at one moment.
 struct Found {
     programs: Look,
+    users_left_out: u64,
     mounts: mounts::Found,
 }
 
@@ -126,10 +127,14 @@ impl Looker {
     }
 
     fn look(&mut self) -> Found {
-        let found = read_running();
+        let running = read_running();
         let at = self.begun.elapsed();
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Found { programs: Look::new(at, epoch, found), mounts: self.asker.ask(self.begun) }
+        Found {
+            programs: Look::new(at, epoch, running.found),
+            users_left_out: running.users_left_out,
+            mounts: self.asker.ask(self.begun),
+        }
     }
 }
 
@@ -141,6 +146,7 @@ fn seen(now: &Found, before: Option<&Found>, by: By, costs: &Costs) -> Seen {
     Seen {
         rates: before.is_some(),
         by,
+        users_left_out: now.users_left_out,
         programs: programs.iter().map(rates).collect(),
         mounts: mounts::rates(&now.mounts, before.map(|before| &before.mounts)),
     }
@@ -186,8 +192,7 @@ fn watch(interval: Duration, costs: Costs) -> Result<()> {
     let mut screen = Screen::new(CrosstermBackend::new(terminal.pen()?));
     let mut app = App::new();
     let mut looks = Looks { receiver, costs, before: None, now: None };
-    screen.begin(terminal.size()?)?;
-    screen.draw(&mut app, look)?;
+    // The first event is that the terminal is ours.
     loop {
         let event = terminal.wait()?;
         // At each event, since the wake-up may have come with a signal or a key.
@@ -203,7 +208,12 @@ fn watch(interval: Duration, costs: Costs) -> Result<()> {
                     match app.press(key) {
                         Asked::Quit => return Ok(()),
                         Asked::Interrupt => return Err(INTERRUPTED.into()),
-                        Asked::Stop => terminal.stop()?,
+                        Asked::Stop => {
+                            terminal.stop()?;
+                            // It may be another program's now: what is to be drawn is, once it is ours again.
+                            asked = Asked::Nothing;
+                            break;
+                        }
                         Asked::Regroup => asked = asked.max(looks.regroup(&mut app)),
                         one => asked = asked.max(one),
                     }

@@ -1,7 +1,8 @@
 //! The columns of programs and mounts, and what stands in them. Columns that find no room are left out, the least
 //! important first.
 
-use wattlock_watch::{By, Figures, Power, Rates};
+use wattlock::telemetry::own_uid;
+use wattlock_watch::{By, Figures, Power, Rates, verdict};
 
 use super::mounts;
 use super::plain::{padded, shown};
@@ -108,7 +109,8 @@ pub enum Row<'a> {
 /// Tells a row from the others, at each look the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RowKey {
-    Program(String, Option<u32>),
+    /// The name, whose it is, and the process where each is a row.
+    Program(String, u32, Option<u32>),
     Mount(String),
 }
 
@@ -116,7 +118,7 @@ impl Row<'_> {
     /// The name, with nothing in it that drives a terminal.
     pub fn name(&self) -> String {
         match self {
-            Row::Program(program) => shown(&program.program),
+            Row::Program(program) => named(program),
             Row::Mount(mount) => shown(&mount.mountpoint),
         }
     }
@@ -126,7 +128,7 @@ impl Row<'_> {
         match self {
             Row::Program(one) => {
                 let pid = one.pids.first().copied().filter(|_| by == By::Process);
-                RowKey::Program(one.program.clone(), pid)
+                RowKey::Program(one.program.clone(), one.uid, pid)
             }
             Row::Mount(mount) => RowKey::Mount(mount.mountpoint.clone()),
         }
@@ -179,7 +181,7 @@ fn of_program(one: &Rates) -> Vec<Cell> {
         [first, others @ ..] => format!("{first}+{}", others.len()),
         [] => "-".to_owned(),
     };
-    let mut cells = unknown(&one.program, plain(pids));
+    let mut cells = unknown(named(one), plain(pids));
     if let Some(known) = &one.figures {
         let fallbacks: f64 = known.fallbacks_per_s.values().sum();
         cells[1] = rate(known.operations_per_s);
@@ -195,7 +197,7 @@ fn of_program(one: &Rates) -> Vec<Cell> {
 }
 
 fn of_mount(one: &mounts::Rates) -> Vec<Cell> {
-    let mut cells = unknown(&one.mountpoint, one.pid.map_or_else(dash, |pid| plain(pid.to_string())));
+    let mut cells = unknown(shown(&one.mountpoint), one.pid.map_or_else(dash, |pid| plain(pid.to_string())));
     if let Some(known) = &one.figures {
         cells[1] = rate(known.operations_per_s);
         cells[2] = bytes(known.read_bytes_per_s + known.written_bytes_per_s);
@@ -204,10 +206,15 @@ fn of_mount(one: &mounts::Rates) -> Vec<Cell> {
     cells
 }
 
+/// A program's name, behind whose it is if it is another user's.
+fn named(program: &Rates) -> String {
+    shown(&verdict::named(&program.program, program.uid, own_uid()))
+}
+
 /// A row of which nothing is known but who it is.
-fn unknown(name: &str, pids: Cell) -> Vec<Cell> {
+fn unknown(name: String, pids: Cell) -> Vec<Cell> {
     let mut cells = vec![dash(); COLUMNS.len()];
-    (cells[0], cells[COLUMNS.len() - 1]) = (plain(shown(name)), pids);
+    (cells[0], cells[COLUMNS.len() - 1]) = (plain(name), pids);
     cells
 }
 

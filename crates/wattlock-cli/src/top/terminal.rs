@@ -5,6 +5,8 @@
 //!   (its window hangs) keeps no signal from ending the program.
 //! - A terminal that has gone away is an end: a read of no bytes, an error, or a hang-up.
 //! - The program stops itself at SIGTSTP after it has put the terminal back, and begins again at SIGCONT.
+//! - In the background it touches no terminal, which would stop it (SIGTTIN, SIGTTOU) each time that it goes on: it waits
+//!   to be in the foreground, or to end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -18,7 +20,8 @@ use std::sync::{Arc, Mutex};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr, ttyname};
+use rustix::process::getpgrp;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr, ttyname};
 use signal_hook::consts::{SIGCONT, SIGTSTP, SIGWINCH};
 use wattlock_core::sync::lock;
 
@@ -31,6 +34,9 @@ const END: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
 
 /// How long a terminal that takes nothing is waited for before the signals are looked at.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// How often a program in the background looks whether it still is.
+const BACKGROUND: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// No screen has more; a terminal may say anything, and each place takes memory.
 const WIDEST: u16 = 1000;
@@ -71,6 +77,8 @@ pub struct Terminal {
     signals: Signals,
     /// Another thread writes a byte when it has something.
     woken: UnixStream,
+    /// Whether it shows what we draw.
+    held: bool,
 }
 
 /// Why waiting ended.
@@ -92,10 +100,10 @@ struct Signals {
 }
 
 impl Terminal {
-    /// Takes the terminal that standard output is, and what wakes it.
+    /// Opens the terminal that standard output is, and what wakes it. It is ours when [`Terminal::wait`] first returns.
     ///
     /// # Errors
-    /// It cannot be opened or set.
+    /// It cannot be opened.
     pub fn take() -> io::Result<(Terminal, UnixStream)> {
         let tty = open()?;
         let (woken, wakes) = UnixStream::pair()?;
@@ -103,9 +111,7 @@ impl Terminal {
         wakes.set_nonblocking(true)?;
         let signals = Signals::heard(&wakes)?;
         restore_at_panics();
-        let terminal = Terminal { tty, signals, woken };
-        terminal.begin()?;
-        Ok((terminal, wakes))
+        Ok((Terminal { tty, signals, woken, held: false }, wakes))
     }
 
     /// Has it send each key, and show the other screen. What it was before is kept once: after a stop from outside it
@@ -159,28 +165,43 @@ impl Terminal {
             if self.signals.stop.swap(false, Ordering::SeqCst) {
                 self.stop()?;
             }
-            if self.signals.go_on.swap(false, Ordering::SeqCst) {
+            // It may go on in the background.
+            self.held &= !self.signals.go_on.swap(false, Ordering::SeqCst);
+            if !self.held && is_foreground(&self.tty) {
                 self.begin()?;
+                self.held = true;
                 self.signals.redraw.store(true, Ordering::SeqCst);
             }
-            if self.signals.redraw.swap(false, Ordering::SeqCst) {
+            if self.signals.redraw.swap(false, Ordering::SeqCst) && self.held {
                 return Ok(Event::Redraw);
             }
-            let mut ready = [PollFd::new(&self.tty, PollFlags::IN), PollFd::new(&self.woken, PollFlags::IN)];
-            match poll(&mut ready, None) {
+            // A shell that puts it into the foreground again may tell it nothing.
+            let (asked, until) =
+                if self.held { (PollFlags::IN, None) } else { (PollFlags::empty(), Some(&BACKGROUND)) };
+            let mut ready = [PollFd::new(&self.tty, asked), PollFd::new(&self.woken, PollFlags::IN)];
+            match poll(&mut ready, until) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
             let [typed, woken] = ready.map(|one| one.revents());
-            if !typed.is_empty() {
-                return self.read().map(Event::Keys);
-            }
             if !woken.is_empty() {
                 let mut bytes = [0; 64];
                 while matches!((&self.woken).read(&mut bytes), Ok(64)) {}
-                if !self.signals.came() {
-                    return Ok(Event::Woken);
-                }
+            }
+            // A signal comes first: it may have gone on in the background.
+            if self.signals.came() {
+                continue;
+            }
+            if !typed.is_empty() {
+                // Nothing was asked of it in the background: it has gone away.
+                return if self.held {
+                    self.read().map(Event::Keys)
+                } else {
+                    Err(io::ErrorKind::Interrupted.into())
+                };
+            }
+            if !woken.is_empty() && self.held {
+                return Ok(Event::Woken);
             }
         }
     }
@@ -197,16 +218,14 @@ impl Terminal {
         }
     }
 
-    /// Puts the terminal back, stops the process, and takes the terminal again when it goes on.
+    /// Puts the terminal back and stops the process. When it goes on, [`Terminal::wait`] takes the terminal again.
     ///
     /// # Errors
-    /// It cannot be taken again.
+    /// It cannot stop.
     pub fn stop(&mut self) -> io::Result<()> {
         restore();
-        signal_hook::low_level::emulate_default_handler(SIGTSTP)?;
-        self.begin()?;
-        self.signals.redraw.store(true, Ordering::SeqCst);
-        Ok(())
+        self.held = false;
+        signal_hook::low_level::emulate_default_handler(SIGTSTP)
     }
 }
 
@@ -226,9 +245,15 @@ fn open() -> io::Result<File> {
     open(name).or_else(|_| open("/dev/tty".into()))
 }
 
-/// Makes the terminal what it was, if it is ours. It may have gone away.
+/// Whether this process may set the terminal and read from it without being stopped: it is in its foreground, or the
+/// terminal is none that stops processes.
+fn is_foreground(tty: &File) -> bool {
+    tcgetpgrp(tty).map_or(true, |foreground| foreground == getpgrp())
+}
+
+/// Makes the terminal what it was, if it is ours. It may have gone away, or be another program's.
 fn restore() {
-    let Some((mut tty, before)) = lock(&BEFORE).take() else { return };
+    let Some((mut tty, before)) = lock(&BEFORE).take_if(|(tty, _)| is_foreground(tty)) else { return };
     // As much as it takes at once: it may take nothing more.
     let _ = tty.write(END);
     let _ = tcsetattr(&tty, OptionalActions::Now, &before);

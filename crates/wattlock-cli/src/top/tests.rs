@@ -1,6 +1,7 @@
 //! Screens of several sizes, with names that would break them, and keys.
 
 use ratatui_core::backend::TestBackend;
+use wattlock::telemetry::own_uid;
 use wattlock_watch::{By, Figures, Power, Rates, Work};
 
 use super::app::{App, Asked, Page, Seen};
@@ -39,13 +40,14 @@ fn program(name: &str, operations: f64) -> Rates {
         work: vec![work],
         ..Figures::default()
     };
-    Rates { program: name.into(), pids: vec![operations as u32], in_flight: 0, figures: Some(figures) }
+    let (program, uid) = (name.into(), own_uid());
+    Rates { program, uid, pids: vec![operations as u32], in_flight: 0, figures: Some(figures) }
 }
 
 fn seen(names: &[&str]) -> Seen {
     let programs = names.iter().enumerate().map(|(at, name)| program(name, at as f64 + 1.0)).collect();
     let mount = mounts::Rates { mountpoint: "/m/\u{9b}2J".into(), ..mounts::Rates::default() };
-    Seen { rates: true, by: By::Program, programs, mounts: vec![mount] }
+    Seen { rates: true, programs, mounts: vec![mount], ..Seen::default() }
 }
 
 /// The screen's lines, after what an app shows was drawn.
@@ -241,7 +243,8 @@ fn details_stay_with_their_program_while_its_processes_come_and_go() {
     // Where each process is a row, the number tells them apart.
     let of = |pids: &[u32]| {
         let one = |pid: &u32| Rates { pids: vec![*pid], ..program("nginx", 1.0) };
-        Seen { rates: true, by: By::Process, programs: pids.iter().map(one).collect(), mounts: Vec::new() }
+        let programs = pids.iter().map(one).collect();
+        Seen { rates: true, by: By::Process, programs, ..Seen::default() }
     };
     let mut app = App::new();
     app.by = By::Process;
@@ -252,6 +255,32 @@ fn details_stay_with_their_program_while_its_processes_come_and_go() {
     assert!(drawn(&mut app, (80, 24))[2].starts_with("processes 8"));
     app.take(of(&[6, 7]));
     assert!(drawn(&mut app, (80, 24))[1].starts_with("It has ended."));
+}
+
+#[test]
+fn no_users_row_is_taken_for_anothers_and_who_is_left_out_is_said() {
+    let mut now = seen(&["nginx", "nginx"]);
+    now.users_left_out = 2;
+    now.programs[1].uid += 1;
+    now.programs[1].pids = now.programs[0].pids.clone();
+    let whose = format!("uid {}: nginx", own_uid() + 1);
+    for by in [By::Program, By::Process] {
+        let mut app = App::new();
+        app.by = by;
+        app.take(Seen { by, ..now.clone() });
+        // The caller's is the second, since it does less.
+        press(&mut app, b"\x1b[B\r");
+        let lines = drawn(&mut app, (80, 24));
+        assert!(lines[0].contains("2 users left out") && lines[1].starts_with("nginx "), "{lines:?}");
+        press(&mut app, b"q");
+        let rows = drawn(&mut app, (80, 24));
+        assert!(rows[2].starts_with(&whose) && rows[3].starts_with("nginx "), "{rows:?}");
+        // Its own is gone: the other's does not stand in for it.
+        press(&mut app, b"\r");
+        let theirs = vec![now.programs[1].clone()];
+        app.take(Seen { by, programs: theirs, ..now.clone() });
+        assert!(drawn(&mut app, (80, 24))[1].starts_with("It has ended."));
+    }
 }
 
 #[test]

@@ -131,7 +131,18 @@ def size(rows, columns):
 size(24, 80)
 before = termios.tcgetattr(slave)
 owner = act != "hang-up of a terminal that is not its own"
+if act.startswith("background"):
+    # This process is the shell: it gives the terminal away and takes it back.
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    os.setsid()
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 def begin():
+    if act.startswith("background"):
+        os.setpgid(0, 0)
+        if act != "background from the start":
+            os.tcsetpgrp(0, os.getpgrp())
+        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+        return
     os.setsid()
     if owner:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -149,6 +160,14 @@ def again(what):
     global said
     said = b""
     return until(what)
+if act == "background from the start":
+    # It draws when it is put into the foreground, though nothing tells it so. By then it waits, or was stopped.
+    while "wattlock-look" not in [open(f"/proc/{child.pid}/task/{task}/comm").read().strip()
+                                  for task in os.listdir(f"/proc/{child.pid}/task")]:
+        if os.waitpid(child.pid, os.WUNTRACED | os.WNOHANG)[0]:
+            break
+        time.sleep(0.01)
+    os.tcsetpgrp(slave, child.pid)
 drew = until(b"wattlock top")
 raw = not termios.tcgetattr(slave)[3] & termios.ICANON
 facts = {}
@@ -175,6 +194,23 @@ elif act == "stop":
     child.send_signal(signal.SIGCONT)
     facts["drew_after_sigstop"] = again(b"wattlock top")
     os.write(master, b"q")
+elif act.startswith("background"):
+    if act == "background after SIGSTOP":
+        child.send_signal(signal.SIGSTOP)
+    else:
+        os.write(master, b"\x1a")
+    facts["stopped"] = os.WIFSTOPPED(os.waitpid(child.pid, os.WUNTRACED)[1])
+    os.tcsetpgrp(slave, os.getpgrp())
+    termios.tcsetattr(slave, termios.TCSANOW, before)
+    child.send_signal(signal.SIGCONT)
+    child.send_signal(signal.SIGTERM)
+    # A process that touches the terminal is stopped here, again and again.
+    status = os.waitpid(child.pid, os.WUNTRACED)[1]
+    facts["ended"] = os.WIFEXITED(status) and os.WEXITSTATUS(status)
+    if os.WIFSTOPPED(status):
+        os.kill(child.pid, signal.SIGKILL)
+    else:
+        child.returncode = facts["ended"]
 elif act == "size":
     size(10, 40)
     child.send_signal(signal.SIGWINCH)
@@ -294,6 +330,17 @@ fn it_stops_and_goes_on_and_follows_the_size() {
     let seen = on_a_terminal("size", "xterm");
     for fact in ["drew_again", "too_small", "huge", "drew_last", "restored"] {
         assert_eq!(seen[fact], true, "{fact}: {seen}");
+    }
+}
+
+#[test]
+fn in_the_background_it_touches_no_terminal_and_can_be_ended() {
+    for act in ["background", "background after SIGSTOP", "background from the start"] {
+        let seen = on_a_terminal(act, "xterm");
+        for fact in ["drew", "raw", "stopped", "restored"] {
+            assert_eq!(seen[fact], true, "{act}: {fact}: {seen}");
+        }
+        assert_eq!(seen["ended"], 130, "{act}: {seen}");
     }
 }
 

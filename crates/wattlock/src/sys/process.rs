@@ -75,6 +75,24 @@ pub(crate) fn variable(name: &str) -> Option<PathBuf> {
     value.map(PathBuf::from)
 }
 
+/// Whether the kernel knows no process of this number; `/proc` may hide others' (`hidepid`).
+pub(crate) fn is_no_process(pid: u32) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().filter(|pid| *pid > 0) else { return true };
+    // SAFETY: a call that touches no memory; signal 0 is sent to nobody, and the number is one process's.
+    let there = unsafe { libc::kill(pid, 0) } == 0;
+    !there && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+}
+
+/// The random bytes that the kernel gave the program when it was executed: all copies of this library in it see the same,
+/// and so does a child of a fork. The C library guards its stacks with them, so they are to be shown to nobody.
+pub(crate) fn image_secret() -> Option<[u8; 16]> {
+    // SAFETY: reads a number that the kernel gave the process at its start.
+    let at = unsafe { libc::getauxval(libc::AT_RANDOM) } as *const [u8; 16];
+    // SAFETY: null, or the place of 16 bytes that the kernel wrote above the first stack, which is never unmapped
+    // (getauxval(3)).
+    unsafe { at.as_ref() }.copied()
+}
+
 /// The effective user's id.
 pub(crate) fn effective_uid() -> u32 {
     // SAFETY: a call without arguments that cannot fail.
@@ -86,6 +104,15 @@ mod tests {
     use super::*;
 
     const PLAIN: &str = "Name:\tsshd\nUid:\t0\t0\t0\t0\nGid:\t5\t5\t5\t5\nThreads:\t1\nSeccomp:\t0\nCpus_allowed_list:\t0-1,8\n";
+
+    #[test]
+    fn the_kernel_knows_which_processes_there_are() {
+        assert!(![std::process::id(), 1].into_iter().any(is_no_process));
+        // What stands for groups of processes is none's number.
+        for none in [0, 4_194_305, i32::MAX as u32, u32::MAX, u32::MAX - 1] {
+            assert!(is_no_process(none), "{none}");
+        }
+    }
 
     #[test]
     fn filters_and_foreign_ids_are_seen() {

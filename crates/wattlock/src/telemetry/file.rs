@@ -15,13 +15,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
+use wattlock_core::{Data, Engine, Key, Kind, Request};
+use wattlock_cpu::software::Software;
 
-use super::folder::{Folder, own_or_made};
-use super::read::{Budget, header_of, read_header};
+use super::budget::Budget;
+use super::folder::{Folder, is_folding, number};
+use super::place::own_or_made;
+use super::read::{header_of, read_header};
 use super::{Header, fold};
 use crate::sys::counters::Counters;
 use crate::sys::fork;
-use crate::sys::process::{effective_uid, elevated};
+use crate::sys::process::{effective_uid, elevated, image_secret, is_no_process};
 
 /// Bytes before the counters: the header as JSON, padded with zeroes. A multiple of every page size in use.
 pub(super) const HEADER_BYTES: u64 = 65_536;
@@ -36,8 +40,6 @@ static SERIAL: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Owned {
     path: PathBuf,
     generation: u32,
-    /// Whether there is nothing in it that anybody would miss.
-    pub(super) empty: bool,
 }
 
 impl Owned {
@@ -54,10 +56,8 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        match (self.is_ours(), self.empty) {
-            (true, true) => drop(fs::remove_file(&self.path)),
-            (true, false) => fold::own(&self.path),
-            (false, _) => {}
+        if self.is_ours() {
+            fold::own(&self.path);
         }
     }
 }
@@ -74,24 +74,24 @@ pub(super) fn create(header: &Header, words: usize) -> Option<(Counters, Owned)>
         fold::take_in(&path, &gone, Duration::ZERO);
     }
     let text = text(header)?;
-    let owned = |name: &CStr, empty| {
+    let owned = |name: &CStr| {
         let path = path.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
-        Owned { path, generation: fork::generation(), empty }
+        Owned { path, generation: fork::generation() }
     };
     if let Ok(file) = folder.create_nameless() {
         let file = File::from(file);
         let counters = fill(&file, &text, words)?;
         if let Some((_, name)) = free(|name| folder.name(file.as_fd(), name)) {
-            return Some((counters, owned(&name, false)));
+            return Some((counters, owned(&name)));
         }
     }
     // A file system without nameless files, or no /proc to give them names by.
     let (file, name) = free(|name| folder.create(name))?;
-    // What is not finished is removed.
-    let mut owned = owned(&name, true);
-    let counters = fill(&File::from(file), &text, words)?;
-    owned.empty = false;
-    Some((counters, owned))
+    let counters = fill(&File::from(file), &text, words);
+    if counters.is_none() {
+        folder.remove(&name);
+    }
+    Some((counters?, owned(&name)))
 }
 
 /// The header comes last: a program that reads the file before that finds none, and passes it over.
@@ -128,33 +128,38 @@ fn text(header: &Header) -> Option<Vec<u8>> {
 /// be the only ones of their user, so it cannot be left to the reader of the counters. What is half taken in comes first:
 /// its name may be another file's next.
 fn left(folder: &Folder) -> Vec<CString> {
-    let (listed, here) = (folder.list(), Namespaces::here());
-    let gone = |(name, pid): &(CString, u32)| match whose(folder, name) {
-        Some(said) => said.ended || said.header.is_gone(*pid, here),
-        None => {
-            if is_blank(folder, name) && is_gone(*pid) {
-                folder.remove(name);
-            }
-            false
+    let (listed, here) = (folder.list(&mut Budget::of_a_user()), Namespaces::here());
+    for (name, pid) in &listed.files {
+        if is_no_process(*pid) && is_blank(folder, name) {
+            folder.remove(name);
         }
-    };
-    let files = listed.files.into_iter().filter(gone).map(|(name, _)| name);
-    let folding = listed.folding.into_iter().filter(|name| whose(folder, name).is_some());
-    folding.chain(files).take(MOST_LEFT).collect()
+    }
+    let files = listed.files.into_iter().map(|(name, _)| name);
+    let left = listed.folding.into_iter().chain(files).filter(|name| is_left(folder, name, here));
+    left.take(MOST_LEFT).collect()
+}
+
+/// Whether a file's counts are to move into the totals: it is ours, and on its way there, or its process has ended it or is
+/// gone. Another copy of this library in a process may have made a file under the name that one of ours had.
+pub(super) fn is_left(folder: &Folder, name: &CStr, here: Namespaces) -> bool {
+    whose(folder, name).is_some_and(|said| match number(name) {
+        Some(pid) => said.ended || said.header.is_gone(pid, here),
+        None => is_folding(name),
+    })
 }
 
 /// Most files that one process takes in when it starts.
 const MOST_LEFT: usize = 64;
 
 /// What a file of ours says of its process.
-pub(super) struct Said {
-    pub(super) header: Header,
+struct Said {
+    header: Header,
     /// Whether the process said that it has ended.
-    pub(super) ended: bool,
+    ended: bool,
 }
 
 /// `None` if a file is not exactly ours: regular, of one name, for the calling user alone, and with a header of this layout.
-pub(super) fn whose(folder: &Folder, name: &CStr) -> Option<Said> {
+fn whose(folder: &Folder, name: &CStr) -> Option<Said> {
     let (text, ended) = read_header(&exactly_ours(folder, name)?, &mut Budget::one_file()).ok()?;
     Some(Said { header: header_of(&text)?, ended })
 }
@@ -203,17 +208,25 @@ impl Header {
         here.pid != 0 && here == Namespaces { pid: self.pid_ns, time: self.time_ns }
     }
 
-    /// Whether its process, which has this number, is known to be no more. One that cannot be seen from here may run.
+    /// Whether its process, which has this number, is known to be no more. One that cannot be judged from here may run.
     pub(super) fn is_gone(&self, pid: u32, here: Namespaces) -> bool {
         let another = || self.born != 0 && born(pid).is_some_and(|now| now != self.born);
-        self.is_of(here) && (is_gone(pid) || another())
+        // This process, before it executed this program.
+        let before = || pid == std::process::id() && self.image != 0 && ![0, self.image].contains(&image());
+        self.is_of(here) && (is_no_process(pid) || another() || before())
     }
 }
 
-/// Whether there is no such process. Where not all can be seen (no `/proc`, or one that hides others' processes) no
-/// process is gone: the first process always is there.
-fn is_gone(pid: u32) -> bool {
-    Path::new("/proc/1").exists() && !Path::new(&format!("/proc/{pid}")).exists()
+/// Tells the program that this process executes from one before or after it: [`Header::image`].
+pub(super) fn image() -> u64 {
+    let Some(secret) = image_secret() else { return 0 };
+    let mut out = [0; 32];
+    let request = &mut Request::new(Kind::Sha256, Key::none(), Data::Apart { from: &secret, to: &mut out });
+    if Software::new().execute(request).is_err() {
+        return 0;
+    }
+    // As many bits as a number of JSON has everywhere.
+    out[..6].iter().fold(0, |image, byte| image << 8 | u64::from(*byte))
 }
 
 /// When a process began: [`Header::born`]. `None` if that cannot be read.
@@ -249,6 +262,12 @@ mod tests {
         let gone = [
             make("4194303-0", &ours, 0o600),
             make("4194303-12", &ours, 0o600),
+            // Of the program that this process executed before.
+            make(
+                &format!("{}-2", header.pid),
+                &of(&Header { image: header.image ^ 1, ..header.clone() }),
+                0o600,
+            ),
             make("folding-1-4194303-13", &ours, 0o600),
             // The number serves again for another process.
             make(
@@ -296,6 +315,10 @@ mod tests {
         kept.push(make("4194303-18", b"{\"format\":1, cut", 0o600));
         // Another copy of the library in this process.
         kept.push(make(&format!("{}-0", header.pid), &of(&header), 0o600));
+        // One that does not say which program it is; another process, of which that is not known.
+        kept.push(make(&format!("{}-3", header.pid), &of(&Header { image: 0, ..header.clone() }), 0o600));
+        let first = Header { born: 0, image: header.image ^ 1, ..header.clone() };
+        kept.push(make("1-3", &of(&first), 0o600));
         fs::hard_link(place.path().join("4194303-7"), place.path().join("another-name")).unwrap();
         let pipe = place.path().join("4194303-8");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -311,6 +334,15 @@ mod tests {
         for path in kept {
             assert!(fs::symlink_metadata(&path).is_ok(), "{} is gone", path.display());
         }
+    }
+
+    #[test]
+    fn a_program_that_is_executed_is_told_from_the_one_before_it_and_shows_no_secret() {
+        let shown = image().to_le_bytes();
+        assert_eq!(image(), image());
+        assert!(image() != 0 && image() < 1 << 48, "a number that JSON has everywhere");
+        let secret = image_secret().unwrap();
+        assert!(secret.windows(4).all(|part| !shown.windows(4).any(|shown| shown == part)));
     }
 
     #[test]

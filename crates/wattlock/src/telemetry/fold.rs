@@ -12,7 +12,8 @@
 //! A file under its new name that the totals do not name was not taken in; the next process that holds the lock does it.
 //! The name has the number of the replacement in it, so a later file of the same process number is another one.
 //!
-//! Only the owner of a folder does this. A process at its end waits for the lock for half a millisecond, and leaves its
+//! Only the owner of a folder does this. What is to move is judged again under the lock: a name may be another file's by then,
+//! of another copy of this library in the process, or of a later process. A process at its end waits for the lock for half a millisecond, and leaves its
 //! file otherwise; readers and the next process take it in.
 
 use std::ffi::{CStr, CString};
@@ -22,8 +23,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::budget::Budget;
+use super::file::{Namespaces, is_left};
 use super::folder::{Folder, Lock, folding, is_folding};
-use super::read::{Budget, Unread, read_file};
+use super::read::{Unread, read_file};
 use super::totals::{Found, MOST_FILES, Sum, Totals, sums_of};
 
 /// How long a process that ends waits for the lock.
@@ -63,7 +66,9 @@ fn together(folder: &Folder, lock: &Lock, names: &[CString]) -> Option<()> {
         folder.remove(name);
     }
     let mut taken_in = Vec::new();
-    for name in names {
+    let here = Namespaces::here();
+    // Under the lock alone it stays so.
+    for name in names.iter().filter(|name| is_left(folder, name, here)) {
         let Some(aside) = set_aside(folder, totals.generation() + 1, name)? else { continue };
         match count(folder, &aside, &mut totals)? {
             Count::Added => taken_in.push(aside),
@@ -144,7 +149,6 @@ mod tests {
     use std::cell::Cell;
     use std::os::unix::fs::PermissionsExt;
 
-    use super::super::file::Namespaces;
     use super::super::scan::look;
     use super::*;
     use crate::telemetry::{Counter, EngineCounter, Header, Identity, read::encode};
@@ -222,7 +226,7 @@ mod tests {
                 // The number serves again.
                 let again = leave(place.path(), "4194303-3", 1000);
                 let left = |place: &Path| -> Vec<CString> {
-                    let listed = Folder::open(place).unwrap().list();
+                    let listed = Folder::open(place).unwrap().list(&mut Budget::of_a_user());
                     listed.files.into_iter().map(|(name, _)| name).chain(listed.folding).collect()
                 };
                 assert!(left(place.path()).contains(&again));
@@ -268,6 +272,27 @@ mod tests {
         take_in(place.path(), &names, PATIENT);
         assert_eq!(counted(place.path()), (111, 111, 3));
         assert!(names.iter().all(|name| !place.path().join(name.to_str().unwrap()).exists()));
+    }
+
+    /// The name had been another file's: of another copy of this library in the process, or of an earlier process.
+    #[test]
+    fn a_file_whose_process_runs_stays_whoever_asks_for_its_name() {
+        let place = tempfile::tempdir().unwrap();
+        let header = identity().header();
+        let name = format!("{}-7", header.pid);
+        let path = place.path().join(&name);
+        let mut bytes = encode(&header, 1, |_, _, _, _| 1);
+        std::fs::write(&path, &bytes).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let requests = counted(place.path()).0;
+        own(&path);
+        take_in(place.path(), &[CString::new(name).unwrap()], PATIENT);
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
+        assert!(requests > 0 && !place.path().join("totals").exists());
+        bytes[0] = b'-';
+        std::fs::write(&path, &bytes).unwrap();
+        own(&path);
+        assert_eq!((counted(place.path()).0, path.exists()), (requests, false));
     }
 
     #[test]

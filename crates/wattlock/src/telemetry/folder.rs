@@ -8,12 +8,9 @@
 //! program closed: what others print there would be written into it.
 
 use std::ffi::{CStr, CString};
-use std::fs::DirBuilder;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
@@ -21,111 +18,15 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::sys::fork;
-use crate::sys::process::{effective_uid, variable};
-
-/// Most entries of one folder that are looked at: a user can make any number.
-const MOST_ENTRIES: usize = 20_000;
+use super::budget::Budget;
+use super::place::SHARED_MEMORY;
+use crate::sys::process::effective_uid;
 
 /// What the name of a file on its way into the totals begins with.
 const FOLDING: &str = "folding-";
 
-/// What the name of a user's folder in shared memory begins with; the user's number follows, and a point and another number
-/// if another user had made a folder of the first name.
-const PREFIX: &str = "wattlock-";
-const SHARED_MEMORY: &str = "/dev/shm";
-
-/// Most folders with a second name of one's own number that are looked at: any user can make them.
-const MOST_SECOND: usize = 1024;
-
-/// The folder that `WATTLOCK_TELEMETRY_DIR` names.
-pub(super) fn named() -> Option<PathBuf> {
-    variable("WATTLOCK_TELEMETRY_DIR")
-}
-
-/// A name in shared memory: the user's number, and what tells several folders of it apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name {
-    pub(super) uid: u32,
-    second: Option<u64>,
-}
-
-impl Name {
-    fn parse(text: &str) -> Option<Name> {
-        let digits = text.strip_prefix(PREFIX)?;
-        let (uid, second) = digits.split_once('.').map_or((digits, None), |(uid, more)| (uid, Some(more)));
-        let fine = is_number(uid) && second.is_none_or(is_number);
-        let second = second.map(str::parse).transpose().ok()?;
-        fine.then(|| Some(Name { uid: uid.parse().ok()?, second }))?
-    }
-
-    pub(super) fn path(self) -> PathBuf {
-        let second = self.second.map(|number| format!(".{number}")).unwrap_or_default();
-        PathBuf::from(format!("{SHARED_MEMORY}/{PREFIX}{}{second}", self.uid))
-    }
-}
-
-/// Names in shared memory that are a user's, lowest numbers first. Whose they are is not looked at.
-pub(super) fn shared() -> Vec<Name> {
-    let entries = std::fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten();
-    let mut all: Vec<Name> = entries.filter_map(|entry| Name::parse(entry.file_name().to_str()?)).collect();
-    all.sort();
-    all
-}
-
-/// The calling user's folders.
-pub(super) fn own() -> impl Iterator<Item = (PathBuf, Folder)> {
-    let uid = effective_uid();
-    let in_memory =
-        || shared().into_iter().filter(move |name| name.uid == uid).take(MOST_SECOND).map(Name::path);
-    let paths = named().map_or_else(|| in_memory().collect(), |path| vec![path]);
-    paths.into_iter().filter_map(ours)
-}
-
-/// The folder for a new file of the calling user, made if there is none. If another user made one of its name first, it has
-/// a second name, which nobody can foresee.
-pub(super) fn own_or_made() -> Option<(PathBuf, Folder)> {
-    if let Some(path) = named() {
-        return ours_or_made(path);
-    }
-    let path = |second| Name { uid: effective_uid(), second }.path();
-    ours_or_made(path(None))
-        .or_else(|| own().next())
-        .or_else(|| (0..3).find_map(|_| ours_or_made(path(Some(nanoseconds())))))
-}
-
-fn nanoseconds() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_nanos() as u64)
-}
-
-fn ours(path: PathBuf) -> Option<(PathBuf, Folder)> {
-    Folder::open(&path).filter(Folder::is_ours).map(|folder| (path, folder))
-}
-
-fn ours_or_made(path: PathBuf) -> Option<(PathBuf, Folder)> {
-    ours(path.clone()).or_else(|| {
-        make(&path);
-        ours(path)
-    })
-}
-
-/// For its owner alone, whatever the umask says. What is there stays as it is.
-fn make(path: &Path) {
-    if DirBuilder::new().mode(0o700).create(path).is_err() {
-        return;
-    }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(made) = open_folder(path, flags) else { return };
-    let stat = rustix::fs::fstat(&made);
-    if stat.is_ok_and(|stat| stat.st_uid == effective_uid() && stat.st_mode & 0o777 != 0o700) {
-        let made = format!("/proc/self/fd/{}", made.as_raw_fd());
-        let _ = std::fs::set_permissions(made, std::fs::Permissions::from_mode(0o700));
-    }
-}
-
 /// Opens a folder; one in shared memory only if nothing is mounted on it.
-fn open_folder(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+pub(super) fn open_folder(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) if parent == Path::new(SHARED_MEMORY) => {
             let parent = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -165,7 +66,7 @@ fn mount_of(fd: BorrowedFd<'_>) -> Option<u64> {
 }
 
 /// Digits as `{}` writes a number.
-fn is_number(text: &str) -> bool {
+pub(super) fn is_number(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit())
         && !text.is_empty()
         && (text == "0" || !text.starts_with('0'))
@@ -236,11 +137,11 @@ impl Folder {
     }
 
     /// What lies in it.
-    pub(super) fn list(&self) -> Listed {
+    pub(super) fn list(&self, budget: &mut Budget) -> Listed {
         let mut listed = Listed::default();
         let Ok(entries) = Dir::read_from(&self.fd) else { return Listed { more: true, ..listed } };
-        for (at, entry) in entries.flatten().enumerate() {
-            if at == MOST_ENTRIES {
+        for entry in entries.flatten() {
+            if budget.list().is_none() {
                 listed.more = true;
                 break;
             }
@@ -310,30 +211,16 @@ impl Folder {
     }
 }
 
-/// The right to change the totals of a folder. The kernel takes it back when its holder is killed, and no child has it.
+/// The right to change the totals of a folder: of one thread, whichever copies of this library the processes have. The
+/// kernel takes it back when its holder is killed; if another thread had forked meanwhile, when that child ends, too.
 pub(super) struct Lock {
-    _file: OwnedFd,
-    _turn: Turn,
+    file: OwnedFd,
 }
 
-/// The process in which a thread holds a lock: the kernel's excludes processes only, and is lost with the first of several
-/// descriptors that one process closes.
-static HOLDER: AtomicU32 = AtomicU32::new(0);
-
-struct Turn;
-
-impl Turn {
-    fn take() -> Option<Turn> {
-        let now = fork::generation();
-        // Another number is that of an ancestor's thread, which is not here.
-        let free = |holder: u32| (holder != now).then_some(now);
-        HOLDER.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok().map(|_| Turn)
-    }
-}
-
-impl Drop for Turn {
+impl Drop for Lock {
     fn drop(&mut self) {
-        HOLDER.store(0, Ordering::Release);
+        // Not by closing alone: a child may have the descriptor.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
@@ -344,12 +231,11 @@ impl Lock {
     /// `None` if others hold it for longer than that, or it cannot be had at all.
     pub(super) fn take(folder: &Folder, patience: Duration) -> Option<Lock> {
         let since = Instant::now();
-        let turn = until(since, patience, Turn::take)?;
         let flags = OFlags::RDWR | OFlags::CREATE;
         let file = folder.open_to_write(c"totals.lock", flags).ok()?;
-        let lock = || rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).ok();
+        let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok();
         until(since, patience, lock)?;
-        Some(Lock { _file: file, _turn: turn })
+        Some(Lock { file })
     }
 }
 
@@ -420,25 +306,6 @@ mod tests {
     }
 
     #[test]
-    fn folders_in_shared_memory_are_named_after_their_user() {
-        for (text, uid, second) in [("wattlock-0", 0, None), ("wattlock-1000.17", 1000, Some(17))] {
-            let name = Name::parse(text).unwrap();
-            assert_eq!(name, Name { uid, second });
-            assert_eq!(name.path(), Path::new("/dev/shm").join(text));
-        }
-        for text in [
-            "wattlock-",
-            "wattlock-01",
-            "wattlock-1.",
-            "wattlock-1.x",
-            "wattlock-1.2.3",
-            "wattlock-4294967296",
-        ] {
-            assert_eq!(Name::parse(text), None, "{text}");
-        }
-    }
-
-    #[test]
     fn nothing_on_another_file_system_or_behind_a_link_is_opened() {
         let place = tempfile::tempdir_in(SHARED_MEMORY).unwrap();
         std::fs::write(place.path().join("file"), b"x").unwrap();
@@ -459,11 +326,20 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = Folder::open(place.path()).unwrap();
         assert!(folder.is_ours());
-        // Other tests of this process take locks, too.
-        let patient = Duration::from_secs(60);
-        let lock = Lock::take(&folder, patient).unwrap();
-        assert!(Lock::take(&folder, Duration::from_micros(300)).is_none());
+        let lock = Lock::take(&folder, Duration::ZERO).unwrap();
+        // Another copy of this library in the process has nothing of this one but the file.
+        let copy = std::fs::File::open(place.path().join("totals.lock")).unwrap();
+        let take = || rustix::fs::flock(&copy, FlockOperation::NonBlockingLockExclusive);
+        assert!(Lock::take(&folder, Duration::from_micros(300)).is_none() && take().is_err());
+        // That another descriptor of the file is closed takes nothing from its holder.
+        drop(std::fs::File::open(place.path().join("totals.lock")).unwrap());
+        assert!(take().is_err());
+        // A child that has the descriptor keeps nobody out.
+        let childs = lock.file.try_clone().unwrap();
         drop(lock);
-        assert!(Lock::take(&folder, patient).is_some());
+        assert!(take().is_ok() && Lock::take(&folder, Duration::ZERO).is_none());
+        drop((copy, childs));
+        // A child that another test makes has the descriptors until it executes its program.
+        assert!(Lock::take(&folder, Duration::from_secs(60)).is_some());
     }
 }

@@ -18,17 +18,22 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `header.rs`, `snapshot.rs` | what a file begins with; what it says |
 //! | `file.rs` | how a process's file is made and ends |
-//! | `folder.rs` | the folder, its lock, names |
-//! | `read.rs`, `scan.rs` | one file; all folders |
+//! | `place.rs`, `folder.rs` | where a user's folder is; the folder, its lock, names |
+//! | `read.rs`, `scan.rs`, `budget.rs` | one file; all folders; how much of them |
 //! | `totals.rs`, `fold.rs` | the sums; how counts move into them |
 
+mod budget;
 mod file;
 mod fold;
 mod folder;
+mod header;
 pub mod page;
+mod place;
 mod read;
 mod scan;
+mod snapshot;
 pub mod text;
 mod totals;
 
@@ -38,17 +43,25 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex};
 
-use serde::{Deserialize, Serialize};
 use wattlock_core::Kind;
 use wattlock_policy::EngineId;
 
 use crate::health::Reason;
 use crate::sys::counters::Counters;
 use crate::sys::fork;
+use crate::sys::process::effective_uid;
 
-pub use read::{Cell, EngineCounts, Snapshot, parse};
-pub use scan::{Scan, User, read_all, read_own, read_running, scan};
+pub use header::Header;
+pub(crate) use header::Identity;
+pub use read::parse;
+pub use scan::{Running, Scan, User, read_all, read_own, read_running, scan};
+pub use snapshot::{Cell, EngineCounts, Snapshot};
 pub use totals::{OTHER, Sum, Totals, shortened, sums_of};
+
+/// The calling user: whose counters [`Snapshot::uid`] says.
+pub fn own_uid() -> u32 {
+    effective_uid()
+}
 
 /// The layout that is written, and the only one that is read.
 const FORMAT: u32 = 1;
@@ -122,103 +135,6 @@ const ENGINE_WORDS: usize = ENGINE_NAMES.len() + Reason::ALL.len();
 const CELL_WORDS: usize = CELL_NAMES.len();
 /// Rows in a file; more dispatchers than this share the last.
 const ROWS: usize = 64;
-
-/// The self-description at the start of every telemetry file.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Header {
-    /// Layout version.
-    pub format: u32,
-    /// Wattlock's version.
-    pub version: String,
-    /// Process.
-    pub pid: u32,
-    /// What the process says it is.
-    pub program: String,
-    /// Seconds since 1970 when the file was made.
-    pub started: u64,
-    /// When the process began, in the kernel's ticks since it booted (field 22 of `/proc/PID/stat`): tells it from a later
-    /// one of the same number. 0 where that could not be read.
-    #[serde(default)]
-    pub born: u64,
-    /// The number of the process's PID namespace (`/proc/PID/ns/pid`): elsewhere its number is another's. 0 where unknown.
-    #[serde(default)]
-    pub pid_ns: u64,
-    /// The number of its time namespace: elsewhere it began at another time. 0 where unknown.
-    #[serde(default)]
-    pub time_ns: u64,
-    /// Policy in force.
-    pub policy: String,
-    /// Objective in force.
-    pub objective: String,
-    /// Where the costs came from: a profile, a quick calibration, the built-in table.
-    pub profile: String,
-    /// Engine names, by id.
-    pub engines: Vec<String>,
-    /// What each engine rests on, by id.
-    pub details: Vec<String>,
-    /// What each engine's joules are worth and where they come from, by id; empty where there are none.
-    #[serde(default)]
-    pub energy: Vec<String>,
-    /// Engines that are off, with the reason.
-    pub inactive: Vec<(String, String)>,
-    /// Kind names, by index.
-    pub kinds: Vec<String>,
-    /// Counter names in a cell.
-    pub cell: Vec<String>,
-    /// Counter names of an engine, the reasons for fallback last.
-    pub engine: Vec<String>,
-    /// How many of those are reasons.
-    pub reasons: usize,
-    /// Rows that follow.
-    pub rows: usize,
-}
-
-/// What the runtime says of itself in the header.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Identity {
-    pub(crate) program: String,
-    pub(crate) policy: String,
-    pub(crate) objective: String,
-    pub(crate) profile: String,
-    pub(crate) engines: Vec<String>,
-    pub(crate) details: Vec<String>,
-    pub(crate) energy: Vec<String>,
-    pub(crate) inactive: Vec<(String, String)>,
-}
-
-impl Identity {
-    pub(crate) fn header(&self) -> Header {
-        let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let here = file::Namespaces::here();
-        let reasons: Vec<&str> = Reason::ALL.iter().map(|reason| reason.name()).collect();
-        Header {
-            format: FORMAT,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            program: self.program.clone(),
-            started: seconds_since_epoch(),
-            born: file::born(std::process::id()).unwrap_or(0),
-            pid_ns: here.pid,
-            time_ns: here.time,
-            policy: self.policy.clone(),
-            objective: self.objective.clone(),
-            profile: self.profile.clone(),
-            engines: self.engines.clone(),
-            details: self.details.clone(),
-            energy: self.energy.clone(),
-            inactive: self.inactive.clone(),
-            kinds: Kind::ALL.iter().map(|kind| kind.name().to_owned()).collect(),
-            cell: names(&CELL_NAMES),
-            engine: [names(&ENGINE_NAMES), names(&reasons)].concat(),
-            reasons: reasons.len(),
-            rows: ROWS,
-        }
-    }
-}
-
-fn seconds_since_epoch() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
 
 /// One process's counters.
 pub(crate) struct Telemetry {
@@ -333,14 +249,6 @@ impl Telemetry {
         Row { telemetry: self.clone(), base: row * row_words(self.engines), row, exclusive: row != last }
     }
 
-    /// Whether anything was counted.
-    fn is_used(&self) -> bool {
-        let roomy = self.roomy.load(Relaxed);
-        let rows = (0..ROWS).filter(|row| roomy >> row & 1 == 1);
-        let mut words = rows.flat_map(|row| &self.counters.words()[row_range(self.engines, row)]);
-        words.any(|word| word.load(Relaxed) != 0)
-    }
-
     /// Everything counted so far.
     pub(crate) fn sum(&self, header: &Header) -> Snapshot {
         let roomy = self.roomy.load(Relaxed);
@@ -351,13 +259,9 @@ impl Telemetry {
 impl Drop for Telemetry {
     fn drop(&mut self) {
         let Some(kept) = self.kept else {
-            let used = self.is_used();
-            if let Some(file) = self.file.as_mut().filter(|file| file.is_ours()) {
-                file.empty = !used;
-                if used {
-                    // If it cannot be taken in now, whoever sees it knows.
-                    self.counters.mark(file::ENDED[0]);
-                }
+            // If it cannot be taken in now, whoever sees it knows.
+            if self.file.as_ref().is_some_and(file::Owned::is_ours) {
+                self.counters.mark(file::ENDED[0]);
             }
             return;
         };

@@ -9,170 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
-use serde::Serialize;
-use wattlock_meter::Record;
 
+use super::budget::{Budget, size_of_header};
 use super::file::{BEGIN, ENDED, HEADER_BYTES};
 use super::folder::Folder;
-use super::{FORMAT, Header};
-
-/// One engine's counts of one kind; only those with anything in them are listed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Cell {
-    /// Engine.
-    pub engine: String,
-    /// Kind.
-    pub kind: String,
-    /// Requests done.
-    pub requests: u64,
-    /// Their input bytes.
-    pub bytes: u64,
-    /// Requests that failed, and the caller was told.
-    pub errors: u64,
-    /// Requests to open what does not authenticate.
-    pub refused: u64,
-    /// Requests whose time was taken.
-    pub timed: u64,
-    /// Their times, summed, in nanoseconds.
-    pub timed_ns: u64,
-    /// Time held, summed, in nanoseconds.
-    pub held_ns: u64,
-    /// Batch sizes, summed over queued requests.
-    pub batch_sum: u64,
-    /// Nanojoules of the requests counted in `timed`; the header's `energy` says what they are worth.
-    pub energy_nj: u64,
-    /// What handing queued requests to their engine took, summed, in nanoseconds.
-    pub submit_ns: u64,
-}
-
-/// What a request had on average; `None` where there is none to say it of. Whoever shows it shows the same.
-impl Cell {
-    /// Nanoseconds from submission to completion, over those whose time was taken.
-    pub fn mean_ns(&self) -> Option<f64> {
-        mean(self.timed_ns, self.timed)
-    }
-
-    /// Nanoseconds held, over all requests done: one that was held counts whether or not its time was taken.
-    pub fn mean_held_ns(&self) -> Option<f64> {
-        mean(self.held_ns, self.requests)
-    }
-
-    /// Requests in a batch, over queued requests.
-    pub fn mean_batch(&self) -> Option<f64> {
-        mean(self.batch_sum, self.queued())
-    }
-
-    /// Requests that `batch_sum` is over: the time of each queued request is taken.
-    pub fn queued(&self) -> u64 {
-        if self.batch_sum > 0 { self.timed } else { 0 }
-    }
-}
-
-impl Snapshot {
-    /// Whether anything was asked of the runtime yet. A host that has used nothing has nothing to tell.
-    pub fn is_used(&self) -> bool {
-        !self.cells.is_empty() || self.engines.iter().any(|engine| engine.tests > 0)
-    }
-
-    /// Adds another process's counts of the same program. Its header and its joules, which are the machine's, stay out.
-    pub fn add(&mut self, other: &Snapshot) {
-        for theirs in &other.cells {
-            let same = |ours: &&mut Cell| (&ours.engine, &ours.kind) == (&theirs.engine, &theirs.kind);
-            match self.cells.iter_mut().find(same) {
-                Some(ours) => ours.add(theirs),
-                None => self.cells.push(theirs.clone()),
-            }
-        }
-        for theirs in &other.engines {
-            match self.engines.iter_mut().find(|ours| ours.engine == theirs.engine) {
-                Some(ours) => ours.add(theirs),
-                None => self.engines.push(theirs.clone()),
-            }
-        }
-    }
-}
-
-impl Cell {
-    fn add(&mut self, other: &Cell) {
-        let Cell { requests, bytes, errors, refused, timed, timed_ns, held_ns, .. } = self;
-        let Cell { batch_sum, energy_nj, submit_ns, .. } = self;
-        let theirs = [
-            (requests, other.requests),
-            (bytes, other.bytes),
-            (errors, other.errors),
-            (timed, other.timed),
-            (timed_ns, other.timed_ns),
-            (held_ns, other.held_ns),
-            (batch_sum, other.batch_sum),
-            (energy_nj, other.energy_nj),
-            (refused, other.refused),
-            (submit_ns, other.submit_ns),
-        ];
-        theirs.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
-    }
-}
-
-impl EngineCounts {
-    fn add(&mut self, other: &EngineCounts) {
-        let EngineCounts { in_flight, quarantines, verified, tests, returned, chained, fallbacks, .. } = self;
-        let theirs = [
-            (in_flight, other.in_flight),
-            (quarantines, other.quarantines),
-            (verified, other.verified),
-            (tests, other.tests),
-            (returned, other.returned),
-            (chained, other.chained),
-        ];
-        theirs.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
-        for (reason, count) in &other.fallbacks {
-            match fallbacks.iter_mut().find(|(known, _)| known == reason) {
-                Some((_, sum)) => *sum = sum.saturating_add(*count),
-                None => fallbacks.push((reason.clone(), *count)),
-            }
-        }
-    }
-}
-
-fn mean(sum: u64, count: u64) -> Option<f64> {
-    (count > 0).then(|| sum as f64 / count as f64)
-}
-
-/// One engine's counts.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct EngineCounts {
-    /// Engine.
-    pub engine: String,
-    /// What it rests on.
-    pub detail: String,
-    /// Requests in flight now.
-    pub in_flight: u64,
-    /// Times it was put into quarantine.
-    pub quarantines: u64,
-    /// Results checked on the CPU.
-    pub verified: u64,
-    /// Known-answer tests run.
-    pub tests: u64,
-    /// Pieces of operations that it took after the CPU had begun to take them.
-    pub returned: u64,
-    /// Requests that followed a step of the same engine, or of the same core: what compressed a chunk sealed it.
-    pub chained: u64,
-    /// Fallbacks away from it, by reason; only reasons that occurred.
-    pub fallbacks: Vec<(String, u64)>,
-}
-
-/// All of one process's counts at one moment.
-#[derive(Debug, Clone, Serialize)]
-pub struct Snapshot {
-    /// What the process says of itself.
-    pub header: Header,
-    /// By engine.
-    pub engines: Vec<EngineCounts>,
-    /// By engine and kind.
-    pub cells: Vec<Cell>,
-    /// What the machine used, by a meter of the program that asks for its own counts: the runtime has none.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub energy: Vec<Record>,
-}
+use super::totals::MOST_NAME_BYTES;
+use super::{Cell, EngineCounts, FORMAT, Header, Snapshot};
+use crate::sys::process::effective_uid;
 
 /// Words of a row; `None` if a header names more than any Wattlock would.
 fn row_words(header: &Header) -> Option<usize> {
@@ -287,7 +130,7 @@ impl Rows {
                 }
             }
         }
-        Snapshot { header, engines, cells, energy: Vec::new() }
+        Snapshot { uid: effective_uid(), header, engines, cells, energy: Vec::new() }
     }
 }
 
@@ -310,73 +153,13 @@ fn place(names: &[String], name: &str) -> Option<usize> {
 }
 
 /// Largest file that is read: several times ours.
-const MOST_BYTES: u64 = 8 << 20;
+pub(super) const MOST_BYTES: u64 = 8 << 20;
 /// Most engines, kinds, and counters of either that a header may name, and words of a row: several times ours.
 const MOST_ENGINES: usize = 32;
 const MOST_NAMES: usize = 256;
 const MOST_ROW_WORDS: usize = 1 << 16;
 /// Bytes that are read at once.
 const PIECE: usize = 64 << 10;
-
-/// How much of one user's files is read and held: however many there are, the others' get their turn.
-#[derive(Debug, Clone)]
-pub(super) struct Budget {
-    files: usize,
-    bytes: u64,
-    /// Cells, engines and fallbacks.
-    cells: u64,
-    /// Bytes of headers and names.
-    text: u64,
-}
-
-impl Budget {
-    /// For all files of one user: many times what a thousand processes count.
-    pub(super) fn of_a_user() -> Budget {
-        Budget { files: 1024, bytes: 32 << 20, cells: 1 << 16, text: 16 << 20 }
-    }
-
-    /// For one file, whatever is in it.
-    pub(super) fn one_file() -> Budget {
-        Budget { files: 1, bytes: MOST_BYTES, cells: u64::MAX, text: u64::MAX }
-    }
-
-    /// For what is held of all users at once.
-    pub(super) fn of_all() -> Budget {
-        Budget { files: usize::MAX, bytes: u64::MAX, cells: 1 << 18, text: 64 << 20 }
-    }
-
-    fn spend(&mut self, bytes: u64) -> Option<()> {
-        self.bytes = self.bytes.checked_sub(bytes)?;
-        Some(())
-    }
-
-    /// `None`, and nothing spent, if one of them is more than there is.
-    fn hold(&mut self, (cells, text): (u64, u64)) -> Option<()> {
-        let rest = (self.cells.checked_sub(cells)?, self.text.checked_sub(text)?);
-        (self.cells, self.text) = rest;
-        Some(())
-    }
-
-    /// Whether there is room for what was read, which then is spent.
-    pub(super) fn holds(&mut self, snapshot: &Snapshot) -> bool {
-        let cells = snapshot.cells.iter().map(|cell| cell.engine.len() + cell.kind.len());
-        let reasons = snapshot.engines.iter().flat_map(|engine| &engine.fallbacks);
-        let engines = snapshot.engines.iter().map(|engine| engine.engine.len() + engine.detail.len());
-        let all = cells.chain(engines).chain(reasons.map(|(reason, _)| reason.len()));
-        let cost = all.fold((0, 0), |(items, text), bytes| (items + 1, text + bytes as u64));
-        self.hold((cost.0, cost.1 + size_of_header(&snapshot.header))).is_some()
-    }
-}
-
-/// Bytes of a header's texts, and of their places in memory.
-fn size_of_header(header: &Header) -> u64 {
-    let Header { version, program, policy, objective, profile, .. } = header;
-    let Header { engines, details, energy, inactive, kinds, cell, engine, .. } = header;
-    let lists = [engines, details, energy, kinds, cell, engine].into_iter().flatten();
-    let pairs = inactive.iter().flat_map(|(name, why)| [name, why]);
-    let all = [version, program, policy, objective, profile].into_iter().chain(lists).chain(pairs);
-    all.map(|text| (size_of::<String>() + text.len()) as u64).sum()
-}
 
 /// Why a file is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -400,7 +183,7 @@ pub(super) fn read_file(
     name: &CStr,
     budget: &mut Budget,
 ) -> Result<(Snapshot, bool), Unread> {
-    budget.files = budget.files.checked_sub(1).ok_or(Unread::NotNow)?;
+    budget.open().ok_or(Unread::NotNow)?;
     let (fd, stat) = match folder.open_to_read(name) {
         Ok(opened) => opened.ok_or(Unread::Wrong)?,
         Err(Errno::NOENT) => return Err(Unread::Gone),
@@ -434,7 +217,7 @@ pub(super) fn read_file(
     }
     // Before it is made: it may be much larger than the file.
     budget.hold(rows.cost(&header)).ok_or(Unread::NotNow)?;
-    Ok((rows.snapshot(header), ended))
+    Ok((Snapshot { uid: folder.owner(), ..rows.snapshot(header) }, ended))
 }
 
 /// The next part of a file that is no hole, from a multiple of 8 on; `None` behind the last.
@@ -481,10 +264,14 @@ pub(super) fn header_of(text: &[u8]) -> Option<Header> {
     let mut header: Header =
         serde_json::from_slice(text).ok().filter(|header: &Header| header.format == FORMAT)?;
     row_words(&header)?;
-    texts(&mut header).for_each(|text| {
+    // Those of engines that there are.
+    header.details.truncate(header.engines.len());
+    header.energy.truncate(header.engines.len());
+    texts(&mut header).for_each(|(text, most)| {
         if let Cow::Owned(clean) = shown(text) {
             *text = clean;
         }
+        text.truncate(cut(text, most).len());
     });
     Some(header)
 }
@@ -513,13 +300,27 @@ pub(super) fn shown(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Every text of a header.
-fn texts(header: &mut Header) -> impl Iterator<Item = &mut String> {
+/// Most bytes of a text that is no name: several times ours.
+const MOST_TEXT: usize = 1024;
+
+/// Every text of a header, and how many bytes it may have.
+fn texts(header: &mut Header) -> impl Iterator<Item = (&mut String, usize)> {
     let Header { version, program, policy, objective, profile, .. } = header;
     let Header { engines, details, energy, inactive, kinds, cell, engine, .. } = header;
-    let lists = [engines, details, energy, kinds, cell, engine].into_iter().flatten();
-    let pairs = inactive.iter_mut().flat_map(|(name, why)| [name, why]);
-    [version, program, policy, objective, profile].into_iter().chain(lists).chain(pairs)
+    let lists = [engines, energy, kinds, cell, engine].into_iter().flatten();
+    let names = [version, program, policy, objective].into_iter().chain(lists);
+    let texts = details.iter_mut().map(|text| (text, MOST_TEXT)).chain([(profile, MOST_TEXT)]);
+    let pairs = inactive.iter_mut().flat_map(|(name, why)| [(name, MOST_NAME_BYTES), (why, MOST_TEXT)]);
+    names.map(|name| (name, MOST_NAME_BYTES)).chain(texts).chain(pairs)
+}
+
+/// So many bytes of a text, or a few fewer.
+pub(super) fn cut(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// A file with a header and so many rows: their words by row, engine, kind (of an engine's own: none) and counter.
@@ -577,6 +378,17 @@ mod tests {
             (seen.engines[0].engine.as_str(), seen.header.inactive[0].1.as_str()),
             ("a\u{fffd}", "\u{fffd}2J")
         );
+        // Each text is bounded, however many there are, in whole characters.
+        let long = "\u{1b}\u{e9}".repeat(400);
+        let texts = || vec![long.clone(); 2];
+        let (energy, details) = (texts(), texts());
+        let seen = file(&Header { program: long.clone(), energy, details, kinds: texts(), ..header.clone() });
+        let seen = seen.unwrap().header;
+        assert_eq!((seen.energy.len(), seen.details.len(), seen.kinds.len()), (1, 1, 2), "one engine");
+        for text in [&seen.program, &seen.energy[0], &seen.kinds[1]] {
+            assert!((MOST_NAME_BYTES - 4..=MOST_NAME_BYTES).contains(&text.len()), "{text}");
+        }
+        assert!((MOST_TEXT - 4..=MOST_TEXT).contains(&seen.details[0].len()));
         assert!(file(&Header { kinds: vec![String::new(); 257], ..header.clone() }).is_none());
         assert!(file(&Header { engines: vec![String::new(); 33], ..header.clone() }).is_none());
         assert!(parse(&[]).is_none());

@@ -21,8 +21,9 @@ use std::io::{Read, Write};
 
 use rustix::io::Errno;
 
+use super::Snapshot;
 use super::folder::{Folder, Lock};
-use super::read::{Snapshot, passes, shown};
+use super::read::{cut, passes, shown};
 use crate::sys::counters::may_have;
 
 const NAME: &CStr = c"totals";
@@ -39,7 +40,7 @@ const KEPT_FOR_OTHER: usize = 1024;
 const MOST_NAMES: usize = 1024;
 const KEPT_FOR_COUNTERS: usize = 384;
 /// Most bytes of a name; all lengths fit into a byte.
-const MOST_NAME_BYTES: usize = 96;
+pub(super) const MOST_NAME_BYTES: usize = 96;
 /// Most files that are taken in at once.
 pub(super) const MOST_FILES: usize = 64;
 /// Most bytes of the file.
@@ -277,11 +278,7 @@ fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 
 /// A name as totals have it: not longer than a line.
 pub fn shortened(name: &str) -> &str {
-    let mut end = name.len().min(MOST_NAME_BYTES);
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    &name[..end]
+    cut(name, MOST_NAME_BYTES)
 }
 
 /// What a process's counts add to the sums of its user's programs. A gauge adds nothing.
