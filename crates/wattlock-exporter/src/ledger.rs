@@ -61,15 +61,31 @@ struct Tally {
 }
 
 impl Tally {
-    /// `whole` is whether all was read that the sum is of.
-    fn update(&mut self, now: u64, whole: bool) {
-        if now >= self.last {
-            self.total = self.total.saturating_add(now - self.last);
-        } else if !self.fell || !whole {
+    /// What was added. `whole` is whether all was read that the sum is of.
+    fn update(&mut self, now: u64, whole: bool) -> u64 {
+        let added = now.saturating_sub(self.last);
+        if now < self.last && (!self.fell || !whole) {
             self.fell |= whole;
-            return;
+            return 0;
         }
+        self.total = self.total.saturating_add(added);
         (self.last, self.fell) = (now, false);
+        added
+    }
+}
+
+/// Counters of what may be wrong.
+const TROUBLES: [&str; 3] = ["fallback", "errors", "refused"];
+
+/// How often it was. What is added is summed, in more bits than any one counter has: no user's figures hide another's.
+pub(crate) type Troubles = [u128; TROUBLES.len()];
+
+/// A sum without the labels that its counter does not have, or one series would be there several times.
+fn labelled<'a>(sum: &Sum<'a>) -> Sum<'a> {
+    match sum.counter {
+        "ended" => Sum { engine: "", kind: "", ..*sum },
+        "quarantines" | "verified" | "tests" | "returned" | "chained" => Sum { kind: "", ..*sum },
+        _ => *sum,
     }
 }
 
@@ -90,6 +106,9 @@ struct Account {
     dropped: u64,
     left_out: u64,
     wrong: u64,
+    /// Whether there was no room for a name once. No name gets a series of its own then: its counts may be among the others'
+    /// already, and would count twice.
+    crowded: bool,
 }
 
 /// A sample of a family, in the family's own unit.
@@ -109,6 +128,8 @@ pub(crate) struct Ledger {
     users: BTreeMap<u32, Account>,
     pub(crate) wrong_folders: u64,
     pub(crate) unread_folders: u64,
+    /// Of all users, since the first reading began.
+    pub(crate) troubles: Troubles,
 }
 
 /// What was passed over of one user.
@@ -128,7 +149,9 @@ impl Ledger {
         let scan = read(&mut |user| crowded += u64::from(!self.take(&user)));
         self.wrong_folders = scan.wrong_folders;
         self.unread_folders = scan.unread_folders + crowded;
-        self.users.values_mut().for_each(Account::end);
+        for account in self.users.values_mut() {
+            account.end(&mut self.troubles);
+        }
     }
 
     /// `false` if there are too many users.
@@ -216,6 +239,7 @@ impl Default for Account {
             dropped: 0,
             left_out: 0,
             wrong: 0,
+            crowded: false,
         }
     }
 }
@@ -251,7 +275,8 @@ impl Account {
     fn series(&mut self, sum: &Sum<'_>, room: usize) -> Option<Key> {
         let counter = COUNTERS.iter().position(|known| *known == sum.counter)? as u8;
         let other = Sum { program: OTHER, ..*sum };
-        for (sum, room) in [(sum, for_named(room)), (&other, room.saturating_sub(KEPT_FOR_GAUGES))] {
+        let named = if self.crowded { 0 } else { for_named(room) };
+        for (sum, room) in [(sum, named), (&other, room.saturating_sub(KEPT_FOR_GAUGES))] {
             let known = self.known(sum).filter(|names| self.tallies.contains_key(&(counter, *names)));
             if let Some(names) = known {
                 return Some((counter, names));
@@ -261,6 +286,7 @@ impl Account {
                 self.tallies.insert((counter, names), Tally::default());
                 return Some((counter, names));
             }
+            self.crowded = true;
         }
         None
     }
@@ -288,7 +314,7 @@ impl Account {
     }
 
     fn add(&mut self, sum: &Sum<'_>, room: usize) {
-        match self.series(sum, room) {
+        match self.series(&labelled(sum), room) {
             Some(key) => {
                 let value = self.now.entry(key).or_default();
                 *value = value.saturating_add(sum.value);
@@ -298,11 +324,16 @@ impl Account {
     }
 
     /// After a reading.
-    fn end(&mut self) {
+    fn end(&mut self, troubles: &mut Troubles) {
         let now = std::mem::take(&mut self.now);
-        if self.absent == 0 {
-            for (key, tally) in &mut self.tallies {
-                tally.update(now.get(key).copied().unwrap_or(0), self.left_out == 0);
+        if self.absent > 0 {
+            return;
+        }
+        for (key, tally) in &mut self.tallies {
+            let added = tally.update(now.get(key).copied().unwrap_or(0), self.left_out == 0);
+            let which = TROUBLES.iter().position(|trouble| COUNTERS.get(usize::from(key.0)) == Some(trouble));
+            if let Some(sum) = which.and_then(|which| troubles.get_mut(which)) {
+                *sum = sum.saturating_add(u128::from(added));
             }
         }
     }
@@ -453,6 +484,62 @@ mod tests {
         assert!(ledger.users[&7].names.len() <= MOST_OF_A_USER * 2);
         let sum: u64 = requests(&ledger, 7).iter().map(|(_, count)| count).sum();
         assert!((1000..=10_000).contains(&sum), "{sum}");
+    }
+
+    #[test]
+    fn what_is_among_the_others_stays_there_when_there_is_room_again() {
+        let mut ledger = Ledger::default();
+        // The room of all is taken by users with lower numbers.
+        let crowd = |programs: usize| {
+            (0..20).map(move |uid| user(uid, flood((0..programs).map(|at| at.to_string()))))
+        };
+        let late = |count: u64| {
+            let programs = (0..200).map(|at| snapshot(&format!("p{at}"), count)).collect();
+            user(1000, programs)
+        };
+        take(&mut ledger, crowd(4000).chain([late(1)]).collect());
+        let first = requests(&ledger, 1000);
+        assert!(first.iter().any(|(program, _)| program == OTHER) && first.len() < 100, "{first:?}");
+        // They are gone, and so are their gauges.
+        for count in 2..5 {
+            take(&mut ledger, vec![late(count)]);
+            let now = requests(&ledger, 1000);
+            assert_eq!(now.len(), first.len());
+            assert_eq!(
+                now.iter().map(|(_, value)| value).sum::<u64>(),
+                200 * count,
+                "each request counts once"
+            );
+        }
+    }
+
+    #[test]
+    fn a_user_at_the_highest_number_hides_nobodys_troubles() {
+        let failing = |errors: u64| {
+            let mut one = snapshot("a", 1);
+            one.cells[0].errors = errors;
+            one
+        };
+        let mut ledger = Ledger::default();
+        take(&mut ledger, vec![user(1, vec![failing(u64::MAX)]), user(2, vec![failing(3)])]);
+        let before = ledger.troubles;
+        take(&mut ledger, vec![user(1, vec![failing(u64::MAX)]), user(2, vec![failing(5)])]);
+        assert_eq!([0, 1, 2].map(|at| ledger.troubles[at] - before[at]), [0, 2, 0]);
+    }
+
+    #[test]
+    fn a_counter_has_its_own_labels_only() {
+        let mut account = Account::default();
+        for counter in COUNTERS {
+            for (engine, kind) in [("lanes", "sha-1"), ("cuda", "sha-256")] {
+                account.add(&Sum { program: "a", engine, kind, counter, value: 1 }, MOST_OF_A_USER);
+            }
+        }
+        let series = |counter: &str| {
+            let at = COUNTERS.iter().position(|known| *known == counter).unwrap() as u8;
+            account.tallies.keys().filter(|key| key.0 == at).count()
+        };
+        assert_eq!(["ended", "quarantines", "requests", "fallback"].map(series), [1, 2, 2, 2]);
     }
 
     #[test]

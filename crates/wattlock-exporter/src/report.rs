@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Troubles};
 
 /// Counters of an engine and kind that stand in the report under the same name, and those of joules together.
 const CELL: [&str; 10] = [
@@ -41,9 +41,6 @@ const LATELY: Duration = Duration::from_secs(10 * 60);
 /// Readings that are kept of that time, at most one in so long.
 const APART: Duration = Duration::from_secs(5);
 
-/// What may be wrong: fallbacks, errors, what did not authenticate.
-type Troubles = [u64; 3];
-
 /// How often it was, at some times in the last minutes.
 #[derive(Debug, Default)]
 pub(crate) struct Lately(VecDeque<(Instant, Troubles)>);
@@ -51,8 +48,7 @@ pub(crate) struct Lately(VecDeque<(Instant, Troubles)>);
 impl Lately {
     /// What was added in the last minutes, or since the first reading.
     pub(crate) fn update(&mut self, ledger: &Ledger, now: Instant) -> Troubles {
-        let all = ["fallback", "errors", "refused"]
-            .map(|counter| ledger.samples(counter).fold(0_u64, |sum, one| sum.saturating_add(one.value)));
+        let all = ledger.troubles;
         // The oldest that stays is the last before that time.
         while self.0.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) >= LATELY) {
             self.0.pop_front();
@@ -194,7 +190,7 @@ fn verdict(
         (fallbacks, "fallbacks in the last 10 minutes"),
         (errors, "failed requests in the last 10 minutes"),
         (refused, "did not authenticate in the last 10 minutes"),
-        (passed_over, "counters passed over"),
+        (u128::from(passed_over), "counters passed over"),
     ];
     let wrong = lately.iter().filter(|(count, _)| *count > 0);
     parts.extend(wrong.map(|(count, what)| format!("{what}: {count}")));
