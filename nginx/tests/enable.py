@@ -56,6 +56,7 @@ events {
 
 http {
 	access_log off;
+	ssl_protocols TLSv1.2 TLSv1.3;
 	include /etc/nginx/conf.d/*.conf;
 }
 """
@@ -171,14 +172,14 @@ def running(*command):
         until(lambda: pathlib.Path("/run/nginx.pid").exists(), "nginx is up")
         yield said
     finally:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
             os.kill(pid(), signal.SIGTERM)
         until(lambda: not pathlib.Path("/run/nginx.pid").exists(), "nginx has ended")
 
 
 def hybrid_is_offered():
     """Whether a client that knows the hybrid alone has a handshake; it has it from the file that nginx has."""
-    words = ["openssl", "s_client", "-connect", f"127.0.0.1:{PORT}", "-groups", "X25519MLKEM768", "-brief"]
+    words = ["openssl", "s_client", "-connect", f"127.0.0.1:{PORT}", "-tls1_3", "-groups", "X25519MLKEM768", "-brief"]
     environment = {**CLEAN, "OPENSSL_CONF": "/run/client.cnf"}
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=60)
     return done.returncode == 0
@@ -392,26 +393,30 @@ def case_every_start_has_the_provider_and_the_hybrid_without_openssl_conf():
     places = [text.index(line) for line in order]
     assert places == sorted(places), text
     assert "wattlock: " not in run("nginx", "-t"), "what a terminal, certbot and packages do"
+    on = NGINX.read_text()
     ways = {"unit": (), "terminal": ("/usr/sbin/nginx",), "script": ("/etc/init.d/nginx", "start")}
     for way, command in ways.items():
         with running(*command):
             assert active() == (True, ""), way
             assert hybrid_is_offered(), way
             assert "libwattlock_provider" in mapped(pid())
-            has = "OPENSSL_CONF=/etc/wattlock" in pathlib.Path(f"/proc/{pid()}/environ").read_text()
-            assert has == (way != "terminal"), way
             run("nginx", "-s", "reload")
             time.sleep(0.5)
             assert active() == (True, "") and hybrid_is_offered(), way
-            # A new binary, which gets no variable but those that the configuration names.
+            # A new binary, which gets no variable but those that the configuration names; it alone brings the provider.
+            NGINX.write_text("".join(line for line in on.splitlines(True) if "wattlock_openssl_conf" not in line))
+            run("nginx", "-s", "reload")
             old = pid()
             os.kill(old, signal.SIGUSR2)
             until(lambda: pathlib.Path("/run/nginx.pid.oldbin").exists() and pathlib.Path("/run/nginx.pid").exists()
                   and pid() != old, "a new binary")
             os.kill(old, signal.SIGQUIT)
             until(lambda: not pathlib.Path("/run/nginx.pid.oldbin").exists(), "the old one ends")
-            assert "OPENSSL_CONF=/etc/wattlock" in pathlib.Path(f"/proc/{pid()}/environ").read_text()
             assert active() == (True, "") and hybrid_is_offered(), way
+        # So do the environments of unit and script.
+        with running(*command):
+            assert active()[0] == (way != "terminal"), way
+        NGINX.write_text(on)
 
 
 def case_a_running_nginx_takes_it_by_a_reload():
@@ -450,7 +455,8 @@ def patched(change):
 
 def own(place, data):
     """Puts bytes in the place of a file that is mounted there; none takes it away."""
-    subprocess.run(["umount", place], check=True)
+    # Lazily: a running nginx has it.
+    subprocess.run(["umount", "--lazy", place], check=True)
     place.unlink()
     if data is not None:
         place.write_bytes(data)
@@ -661,8 +667,18 @@ def outside():
     sys.exit(done.returncode)
 
 
+def reap():
+    """Returns in a child. The first process of a namespace inherits every daemon, and must take note when one ends."""
+    child = os.fork()
+    while child != 0:
+        ended, status = os.wait()
+        if ended == child:
+            sys.exit(os.waitstatus_to_exitcode(status))
+
+
 def inside(work):
     """Folders of its own in the places of the machine's."""
+    reap()
     run("cp", "-a", "/etc", work / "etc")
     for name in ("run", "log", "lib", "usr-local", "var-wattlock"):
         (work / name).mkdir()

@@ -5,9 +5,9 @@ ExecStart, in the order that systemd.service(5) and systemd.unit(5) give. No san
     nginx/tests/unit.py NAME       exit status: that of the first command that fails, 0 if the service has started
 """
 
-import os
 import pathlib
 import shlex
+import string
 import subprocess
 import sys
 
@@ -55,7 +55,11 @@ def main():
                 environment[name] = "".join(shlex.split(value))
     for line in unit.get("ExecStartPre", []) + unit["ExecStart"]:
         may_fail = line.startswith("-")
-        words = [os.path.expandvars(word) for word in shlex.split(line.lstrip("-"))]
+        words = []
+        for word in shlex.split(line.lstrip("-")):
+            value = string.Template(word).safe_substitute(environment)
+            # A word that is a variable becomes as many as its value has.
+            words += value.split() if word.startswith("$") else [value]
         try:
             status = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL).returncode
         except OSError as error:

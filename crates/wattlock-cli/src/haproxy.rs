@@ -97,7 +97,7 @@ fn enable(command: &Enable) -> Result<()> {
         undo_all(&first)?;
         return Err(error.context("everything is as it was"));
     }
-    if !Path("/run/systemd/system").is_dir() {
+    if !Path::new("/run/systemd/system").is_dir() {
         say!(
             "systemd does not run here, and the drop-in is for it: set OPENSSL_CONF={} where haproxy is started",
             conf.display()

@@ -302,7 +302,8 @@ impl Change {
         }
         // One that nginx refuses already is no worse without our lines.
         let was_refused = set.out && tested(file).is_err();
-        let backup = if set.out { None } else { Some(back_up(file, set.before)?) };
+        let stock = edit::disabled(set.before);
+        let backup = if set.out { None } else { Some(back_up(file, &stock)?) };
         let mut changed = vec![(file.to_owned(), set.before.to_owned(), set.after.to_owned())];
         let mut result =
             replace(file, set.before, set.after).map_err(Refused::from).and_then(|()| tested(file));
@@ -320,12 +321,12 @@ impl Change {
                 // The first may not have been written.
                 if read(path)? != *old {
                     replace(path, new, old).with_context(|| match &backup {
-                        Some(backup) => format!("undoing; what was there before is in {}", backup.display()),
+                        Some((backup, _)) => format!("undoing; what was there before is in {}", backup.display()),
                         None => format!("undoing the change of {}", path.display()),
                     })?;
                 }
             }
-            if let Some(backup) = &backup {
+            if let Some((backup, true)) = &backup {
                 let _ = std::fs::remove_file(backup);
             }
             let mut words = match refused.at {
@@ -335,14 +336,13 @@ impl Change {
                 None if groups::is_about(&refused.words) => format!("{}; {}", refused.words, groups::remedy()),
                 None => refused.words,
             };
-            let stock = beside(file, &edit::disabled(set.before))?;
-            if !set.out && tested(stock.path()).is_err() {
+            if !set.out && tested(beside(file, &stock)?.path()).is_err() {
                 words.push_str("; so it does without Wattlock: mend that first");
             }
             bail!("{} is as it was: {words}", file.display());
         }
         match backup {
-            Some(backup) => {
+            Some((backup, _)) => {
                 say!("nginx -t accepts it; what was there before is in {}", backup.display());
             }
             None => match backup_of(file, set.after) {

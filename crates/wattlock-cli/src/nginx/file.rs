@@ -15,10 +15,10 @@ pub fn read(file: &Path) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("{}: not UTF-8", file.display()))
 }
 
-/// Keeps a copy beside the file, under a name that is free, unless there is one.
-pub fn back_up(file: &Path, text: &str) -> Result<PathBuf> {
+/// Keeps a copy beside the file, under a name that is free, unless there is one; and whether it was made.
+pub fn back_up(file: &Path, text: &str) -> Result<(PathBuf, bool)> {
     if let Some(path) = backup_of(file, text) {
-        return Ok(path);
+        return Ok((path, false));
     }
     let name = file.file_name().context("a file has a name")?.to_string_lossy().into_owned();
     for number in 0..1000_u32 {
@@ -29,7 +29,7 @@ pub fn back_up(file: &Path, text: &str) -> Result<PathBuf> {
             Ok(mut out) => {
                 out.set_permissions(std::fs::metadata(file)?.permissions())?;
                 out.write_all(text.as_bytes()).and_then(|()| out.sync_all()).context("writing a backup")?;
-                return Ok(path);
+                return Ok((path, true));
             }
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error).with_context(|| format!("a backup, {}", path.display())),
