@@ -49,8 +49,8 @@ const struct wattlock_table *wattlock_find_table(const char **why);
 /* Whether there is one, of whatever version. */
 int wattlock_is_loaded(void);
 
-/* Loads the provider that a file of `wattlock nginx enable` names, if none is loaded. NGX_DECLINED, and why, if there is
- * none then. */
+/* Loads the provider that a file of `wattlock nginx enable` names, if none is loaded. NGX_DECLINED, and why, if there
+ * is none then. */
 ngx_int_t wattlock_load_provider(const char *file, char *why, size_t size);
 
 /* Has a context offer X25519MLKEM768 before other groups; NGX_DECLINED if there is no such group. */

@@ -3,9 +3,9 @@
 
     enable.py NAME --program WATTLOCK --module M.so --provider P.so
 
-Each scenario runs as root in a mount and process namespace of its own, in which /etc is a copy and the program, module and
-provider lie where `make install` puts them. systemd is not process 1 there: `unit.py` executes the unit's lines instead.
-Scenarios are the functions whose names begin with `case_`; `enable.py list` names them. Standard library only.
+Each scenario runs as root in a mount and process namespace of its own, in which /etc is a copy and the program, module
+and provider lie where `make install` puts them. systemd is not process 1 there: `unit.py` executes the unit's lines
+instead. Scenarios are the functions whose names begin with `case_`; `enable.py list` names them. Standard library only.
 """
 
 import argparse
@@ -389,7 +389,7 @@ def case_every_start_has_the_provider_and_the_hybrid_without_openssl_conf():
     site(STATUS)
     text = DROPIN.read_text()
     order = ["Environment=OPENSSL_CONF=/etc/wattlock/nginx-openssl.cnf", "ExecStartPre=\n",
-             "ExecStartPre=-/usr/local/bin/wattlock nginx guard", "ExecStartPre=/usr/sbin/nginx -t -q -g"]
+             "ExecStartPre=-+/usr/local/bin/wattlock nginx guard", "ExecStartPre=/usr/sbin/nginx -t -q -g"]
     places = [text.index(line) for line in order]
     assert places == sorted(places), text
     assert "wattlock: " not in run("nginx", "-t"), "what a terminal, certbot and packages do"
@@ -619,6 +619,38 @@ def case_a_profile_that_cannot_be_read_changes_nothing():
         profiles.mkdir()
 
 
+def case_scripts_of_packages_undo_it_and_guard_a_new_nginx():
+    debian = HERE.parents[1] / "debian"
+    before = snapshot()
+    for name in ("libnginx-mod-http-wattlock", "wattlock-openssl-provider", "wattlock"):
+        enable("--hybrid")
+        run("sh", debian / f"{name}.prerm", "upgrade", "2")
+        assert OWN.exists() and MARK in NGINX.read_text(), name
+        run("sh", debian / f"{name}.prerm", "remove")
+        same(before, snapshot())
+        run("sh", debian / f"{name}.prerm", "remove")
+        same(before, snapshot())
+    # An nginx that is broken for another reason, and one that the module does not fit any more.
+    enable()
+    bad = pathlib.Path("/etc/nginx/conf.d/bad.conf")
+    bad.write_text("no_such_directive on;\n")
+    run("sh", debian / "libnginx-mod-http-wattlock.prerm", "remove")
+    bad.unlink()
+    same(before, snapshot())
+    enable()
+    run("sh", debian / "wattlock.postinst", "triggered", "/usr/sbin/nginx")
+    assert MARK in NGINX.read_text()
+    patched(of_another_version)
+    run("sh", debian / "wattlock.postinst", "triggered", "/usr/sbin/nginx")
+    run("nginx", "-t", "-q")
+    assert MARK not in NGINX.read_text()
+    # nginx itself is gone.
+    run("mount", "--bind", "/dev/null", "/usr/sbin/nginx")
+    run("sh", debian / "wattlock.prerm", "remove")
+    run("umount", "/usr/sbin/nginx")
+    same(before, snapshot())
+
+
 # --- HAProxy --------------------------------------------------------------------------------------------------------
 
 
@@ -632,7 +664,8 @@ def case_haproxy_has_it_alone_and_gives_it_back():
     assert "nothing to change" in run(WATTLOCK, "haproxy", "enable", "--yes")
     conf = pathlib.Path("/etc/haproxy/haproxy.cfg")
     conf.write_text("global\n  maxconn 100\ndefaults\n  mode http\n  timeout connect 5s\n  timeout client 5s\n"
-                    f"  timeout server 5s\nfrontend f\n  bind 127.0.0.1:{PORT} ssl crt /run/both.pem curves X25519MLKEM768\n"
+                    "  timeout server 5s\nfrontend f\n"
+                    f"  bind 127.0.0.1:{PORT} ssl crt /run/both.pem curves X25519MLKEM768\n"
                     "  http-request return status 200 content-type text/plain string hello\n")
     pathlib.Path("/run/both.pem").write_text(
         pathlib.Path("/run/site.pem").read_text() + pathlib.Path("/run/site.key").read_text())
@@ -688,8 +721,8 @@ def inside(work):
     for place, source in ((pathlib.Path(WATTLOCK), ARGS.program), (MODULE, ARGS.module), (PROVIDER, ARGS.provider)):
         place.parent.mkdir(parents=True, exist_ok=True)
         mounted(place, source)
-    for folder in ("/etc/nginx/modules-enabled", "/etc/nginx/conf.d", "/etc/wattlock", "/etc/systemd/system/nginx.service.d",
-                   "/etc/systemd/system/haproxy.service.d"):
+    for folder in ("/etc/nginx/modules-enabled", "/etc/nginx/conf.d", "/etc/wattlock",
+                   "/etc/systemd/system/nginx.service.d", "/etc/systemd/system/haproxy.service.d"):
         shutil.rmtree(folder, ignore_errors=True)
     for folder in ("modules-enabled", "conf.d"):
         (NGINX.parent / folder).mkdir()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Starts a service as its unit says, where systemd is not process 1: the environment, then each ExecStartPre, then
-ExecStart, in the order that systemd.service(5) and systemd.unit(5) give. No sandboxing, no dependencies, no supervision.
+ExecStart, in the order that systemd.service(5) and systemd.unit(5) give. No sandboxing, no dependencies.
 
     nginx/tests/unit.py NAME       exit status: that of the first command that fails, 0 if the service has started
 """
@@ -54,9 +54,10 @@ def main():
                 name, value = setting.split("=", 1)
                 environment[name] = "".join(shlex.split(value))
     for line in unit.get("ExecStartPre", []) + unit["ExecStart"]:
-        may_fail = line.startswith("-")
+        # What stands before a command: it may fail (-), or is more privileged than others (+).
+        prefix = line[:len(line) - len(line.lstrip("-+"))]
         words = []
-        for word in shlex.split(line.lstrip("-")):
+        for word in shlex.split(line.lstrip("-+")):
             value = string.Template(word).safe_substitute(environment)
             # A word that is a variable becomes as many as its value has.
             words += value.split() if word.startswith("$") else [value]
@@ -65,7 +66,7 @@ def main():
         except OSError as error:
             print(f"{words[0]}: {error.strerror}", file=sys.stderr)
             status = 203
-        if status != 0 and not may_fail:
+        if status != 0 and "-" not in prefix:
             sys.exit(f"{line}: {status}")
 
 

@@ -1,7 +1,7 @@
 //! Changes of configuration files that belong together: shown, written each at once, and taken back if one fails.
 //!
-//! A file that somebody has changed since it was read is not written, a link is not followed, and root writes only where
-//! root alone may. A folder that is made for a file goes when the file does and nothing else is in it.
+//! A file that somebody has changed since it was read is not written, a link is not followed, and root writes only
+//! where root alone may. A folder that is made for a file goes when the file does and nothing else is in it.
 
 use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Write};
@@ -66,7 +66,11 @@ impl Change {
         }
         let named = || one_line(&self.path);
         trusted::only_by_root(&self.path)?;
-        ensure!(read(&self.path)?.as_deref() == from, "{}: somebody changed it meanwhile; try again", named());
+        ensure!(
+            read(&self.path)?.as_deref() == from,
+            "{}: somebody changed it meanwhile; try again",
+            named()
+        );
         let folder = self.path.parent().context("a file lies in a folder")?;
         match to {
             Some(text) => {

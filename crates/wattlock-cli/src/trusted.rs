@@ -1,5 +1,5 @@
-//! Where root writes, and what it names to be run at every start: only what root alone can change. For other users there
-//! is nothing to guard: what they write has their own rights.
+//! Where root writes, and what it names to be run at every start: only what root alone can change. For other users
+//! there is nothing to guard: what they write has their own rights.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -24,7 +24,10 @@ pub fn only_by_root(path: &Path) -> Result<()> {
     for part in real.ancestors() {
         let about = part.symlink_metadata().with_context(|| one_line(part))?;
         if let Some(why) = by(about.uid(), about.gid(), about.mode(), about.is_dir()) {
-            bail!("{}: {why}, and root would trust it: `chown root` and `chmod go-w` it first", one_line(part));
+            bail!(
+                "{}: {why}, and root would trust it: `chown root` and `chmod go-w` it first",
+                one_line(part)
+            );
         }
     }
     Ok(())

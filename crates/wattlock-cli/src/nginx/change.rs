@@ -1,5 +1,6 @@
-//! `enable` and `disable`: the lines of `nginx.conf`, and with them the files by which nginx's service has an `openssl.cnf`
-//! of its own and is guarded. All of it is shown and asked for once, and all of it is undone if nginx refuses.
+//! `enable` and `disable`: the lines of `nginx.conf`, and with them the files by which nginx's service has an
+//! `openssl.cnf` of its own and is guarded. All of it is shown and asked for once, and all of it is undone if nginx
+//! refuses.
 
 use std::path::{Path, PathBuf};
 
@@ -59,10 +60,10 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
         None => about.places.module(&nginx, First::Installed)?,
     };
     let provider = alone.then(|| place::module_to_stay(about.places.provider.as_deref())).transpose()?;
-    let lost = [(Some(&module), "nginx does without Wattlock, if it is guarded, or does not start"), (
-        provider.as_ref(),
-        "nginx does without Wattlock",
-    )];
+    let lost = [
+        (Some(&module), "nginx does without Wattlock, if it is guarded, or does not start"),
+        (provider.as_ref(), "nginx does without Wattlock"),
+    ];
     for (part, lost) in lost.into_iter().filter_map(|(part, lost)| Some((part?, lost))) {
         parts::warnings(part, lost).iter().for_each(|warning| eprintln!("wattlock: {warning}"));
     }
@@ -82,7 +83,9 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
         true => beside_the_lines(&service, &nginx, &file, conf.as_deref().zip(provider.as_deref()))?,
         false => Default::default(),
     };
-    let tried = || conf.as_deref().zip(provider.as_deref()).map_or(Ok(()), |(conf, provider)| own::tried(conf, provider));
+    let tried = || {
+        conf.as_deref().zip(provider.as_deref()).map_or(Ok(()), |(conf, provider)| own::tried(conf, provider))
+    };
     let set = Set {
         nginx: &nginx,
         file: &file,
@@ -95,7 +98,7 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
         out: false,
     };
     let done = command.change.carry_out(&set)?;
-    if !done && !(command.restart && command.change.yes) {
+    if !done && !(command.restart && command.change.yes && !command.change.dry_run) {
         return Ok(());
     }
     for line in groups::lines(&file).iter().filter(|line| command.hybrid && !line.ours) {
@@ -108,7 +111,10 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
         return said_of_all(&nginx, module, environment);
     }
     if !service.has_unit() && !service.has_script() {
-        say!("no service starts {}: nginx.conf names all that it needs, but nothing guards its start", nginx.program.display());
+        say!(
+            "no service starts {}: nginx.conf names all that it needs, but nothing guards its start",
+            nginx.program.display()
+        );
     }
     if !command.restart {
         say!("to take effect: {}", service.restart());
@@ -134,7 +140,8 @@ fn beside_the_lines(
 ) -> Result<(Vec<changes::Change>, Vec<changes::Change>)> {
     if let (Some(_), Some(place)) = (own, service.sets()?) {
         bail!(
-            "{} gives nginx another OPENSSL_CONF: take that line out, or turn Wattlock on in that file and say --all-programs",
+            "{} gives nginx another OPENSSL_CONF: take that line out, or turn Wattlock on in that file and say \
+             --all-programs",
             one_line(&place)
         );
     }
@@ -164,7 +171,8 @@ fn said_of_all(nginx: &Nginx, module: PathBuf, environment: bool) -> Result<()> 
     match probe(nginx, OpenSsl::AsInstalled(&parts)) {
         Ok(status) if status["active"] == true => {
             say!(
-                "to take effect: restart nginx (`nginx -s reload` is enough where its OpenSSL had the provider at its start)"
+                "to take effect: restart nginx (`nginx -s reload` is enough where its OpenSSL had the provider at its \
+                 start)"
             );
         }
         Ok(status) => {
@@ -241,6 +249,8 @@ fn without_nginx(change: &Change, error: anyhow::Error) -> Result<()> {
     if !change.dry_run && ask::agreed(change.yes)? {
         make_all(&all)?;
         service::name_what_stays(&all, NAME)?;
+        let kept = read(file).ok().and_then(|text| backup_of(file, &text)).filter(|_| plain);
+        kept.map(std::fs::remove_file).transpose()?;
         say!("nothing of Wattlock is left in nginx's configuration; there is no nginx to test it");
     }
     Ok(())
@@ -255,8 +265,8 @@ fn http_elsewhere(file: &Path, text: &str, module: &Path) -> Option<anyhow::Erro
     let mut files = edit::included(text).into_iter().flat_map(|pattern| groups::included(folder, &pattern));
     let other = files.find(|path| read(path).is_ok_and(|text| edit::has_http(&text)))?;
     Some(anyhow::anyhow!(
-        "its http block is in {}, which it includes: write `load_module \"{}\";` at the top of {} and `wattlock on;` into \
-         that block by hand",
+        "its http block is in {}, which it includes: write `load_module \"{}\";` at the top of {} and `wattlock on;` \
+         into that block by hand",
         other.display(),
         module.display(),
         file.display()
@@ -264,9 +274,9 @@ fn http_elsewhere(file: &Path, text: &str, module: &Path) -> Option<anyhow::Erro
 }
 
 impl Change {
-    /// Shows a set of changes, asks, makes them, lets nginx test them, and undoes them if nginx refuses. What was there is
-    /// kept beside `nginx.conf` when something is added; when that is taken out again, the copy goes if nothing else has
-    /// changed. `false`: nothing was changed.
+    /// Shows a set of changes, asks, makes them, lets nginx test them, and undoes them if nginx refuses. What was there
+    /// is kept beside `nginx.conf` when something is added; when that is taken out again, the copy goes if nothing else
+    /// has changed. `false`: nothing was changed.
     fn carry_out(&self, set: &Set<'_>) -> Result<bool> {
         let others = set.first.iter().chain(&set.last);
         if set.before == set.after && others.clone().all(changes::Change::is_none) {
@@ -307,7 +317,8 @@ impl Change {
         let mut changed = vec![(file.to_owned(), set.before.to_owned(), set.after.to_owned())];
         let mut result =
             replace(file, set.before, set.after).map_err(Refused::from).and_then(|()| tested(file));
-        // Without the module its directives are unknown, wherever a person wrote them: the site must come up all the same.
+        // Without the module its directives are unknown, wherever a person wrote them: the site must come up all the
+        // same.
         while set.out && changed.len() < 100 {
             let Err(Refused { words, at: Some((other, line)) }) = result else { break };
             result = set_aside(&other, line, &mut changed)
@@ -315,13 +326,18 @@ impl Change {
                 .and_then(|()| tested(file));
         }
         if let (Err(refused), true) = (&result, was_refused) {
-            say!("nginx -t refused the configuration with Wattlock, and refuses it without: {}", refused.words);
+            say!(
+                "nginx -t refused the configuration with Wattlock, and refuses it without: {}",
+                refused.words
+            );
         } else if let Err(refused) = result {
             for (path, old, new) in changed.iter().rev() {
                 // The first may not have been written.
                 if read(path)? != *old {
                     replace(path, new, old).with_context(|| match &backup {
-                        Some((backup, _)) => format!("undoing; what was there before is in {}", backup.display()),
+                        Some((backup, _)) => {
+                            format!("undoing; what was there before is in {}", backup.display())
+                        }
                         None => format!("undoing the change of {}", path.display()),
                     })?;
                 }
@@ -333,7 +349,9 @@ impl Change {
                 Some((path, line)) => {
                     format!("{}; take line {line} of {} out by hand", refused.words, path.display())
                 }
-                None if groups::is_about(&refused.words) => format!("{}; {}", refused.words, groups::remedy()),
+                None if groups::is_about(&refused.words) => {
+                    format!("{}; {}", refused.words, groups::remedy())
+                }
                 None => refused.words,
             };
             if !set.out && tested(beside(file, &stock)?.path()).is_err() {

@@ -149,7 +149,10 @@ fn findings(wanted: &Check, choice: &Choice) -> Result<Vec<Finding>> {
         let (good, words) = judge(probe(&nginx, installed(parts, own.as_deref())));
         let (what, how) = match &own {
             Some(conf) => (WITH_ITS_OWN, format!("see {}", conf.display())),
-            None => (WITH_THE_SYSTEMS, "`wattlock nginx enable`, or for all programs `wattlock openssl enable`".to_owned()),
+            None => (
+                WITH_THE_SYSTEMS,
+                "`wattlock nginx enable`, or for all programs `wattlock openssl enable`".to_owned(),
+            ),
         };
         find(what, good, if good { words } else { format!("{words} ({how})") });
     }
@@ -189,14 +192,16 @@ fn configured(about: &About, nginx: &Nginx, with: Option<&Parts>) -> Vec<Finding
         find(LOAD_MODULE, false, words);
     }
     let own = edit::conf(&text);
-    for (good, words) in with.into_iter().flat_map(|parts| groups::looked_at(nginx, installed(parts, own.as_deref()), &file)) {
+    for (good, words) in
+        with.into_iter().flat_map(|parts| groups::looked_at(nginx, installed(parts, own.as_deref()), &file))
+    {
         find("groups", good, words);
     }
     findings
 }
 
-/// Whether the kernel encrypts records itself where a configuration asks for that (`ssl_conf_command Options KTLS`, kernel
-/// documentation networking/tls). It need not.
+/// Whether the kernel encrypts records itself where a configuration asks for that (`ssl_conf_command Options KTLS`,
+/// kernel documentation networking/tls). It need not.
 fn kernel_tls() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let ready = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_ulp").unwrap_or_default();

@@ -165,7 +165,8 @@ pub fn enabled(text: &str, wish: &Wish<'_>) -> Result<String> {
             && one.words[0] == "env"
             && one.words.get(1).is_some_and(|v| v.starts_with("OPENSSL_CONF"))
     };
-    // A new binary gets no variable but those (`ngx_exec_new_binary`). With its value, since an init script's may be gone.
+    // A new binary gets no variable but those (`ngx_exec_new_binary`). With its value, since an init script's may be
+    // gone.
     let value = conf.map(|conf| format!("env \"OPENSSL_CONF={conf}\""));
     let value = value.or(wish.environment.then(|| "env OPENSSL_CONF".to_owned()));
     if let Some(value) = value.filter(|_| !directives.iter().any(set)) {
@@ -375,7 +376,11 @@ mod tests {
         assert!(modules(&text).is_empty() && text.contains(&format!("    wattlock on; {MARK}\n")), "{text}");
         assert_eq!(disabled(&text), DEBIAN);
         let before = enabled(DEBIAN, &wish("/m/wattlock.so", false, false)).unwrap();
-        assert_eq!(enabled(&before, &wish("", false, false)).unwrap(), text, "a line of an earlier call goes");
+        assert_eq!(
+            enabled(&before, &wish("", false, false)).unwrap(),
+            text,
+            "a line of an earlier call goes"
+        );
     }
 
     #[test]
@@ -383,7 +388,11 @@ mod tests {
         let text = enabled(DEBIAN, &wish("/m.so", false, true)).unwrap();
         let line = format!("\n    wattlock on; {MARK}\n    wattlock_hybrid on; {MARK}\n");
         assert!(text.contains(&line), "{text}");
-        assert_eq!(enabled(&text, &wish("/m.so", false, false)).unwrap(), text, "a second time changes nothing");
+        assert_eq!(
+            enabled(&text, &wish("/m.so", false, false)).unwrap(),
+            text,
+            "a second time changes nothing"
+        );
         assert_eq!(disabled(&text), DEBIAN);
         let former = text.replace("wattlock_hybrid on;", "ssl_ecdh_curve X25519MLKEM768:X25519;");
         assert_eq!(enabled(&former, &wish("/m.so", false, false)).unwrap(), text, "a former version's line");
@@ -440,8 +449,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_changed_safely_is_refused() {
-        let told =
-            |text: &str| enabled(text, &wish("/m.so", false, false)).unwrap_err().to_string();
+        let told = |text: &str| enabled(text, &wish("/m.so", false, false)).unwrap_err().to_string();
         assert!(told("events {}\n").contains("no http block"));
         assert!(told("events {}\nhttp { include x; }\n").contains("same line"));
         assert!(told("http {}").contains("one line"));
@@ -465,9 +473,15 @@ mod tests {
         let conf = Some(Path::new("/etc/wattlock/nginx-openssl.cnf"));
         let wish = Wish { module: None, conf, environment: true, hybrid: false };
         let text = enabled(DEBIAN, &wish).unwrap();
-        assert!(text.starts_with(&format!("env \"OPENSSL_CONF=/etc/wattlock/nginx-openssl.cnf\"; {MARK}\n")), "{text}");
+        assert!(
+            text.starts_with(&format!("env \"OPENSSL_CONF=/etc/wattlock/nginx-openssl.cnf\"; {MARK}\n")),
+            "{text}"
+        );
         let http = text.split_once("http { # all\n").unwrap().1;
-        assert!(http.starts_with("    wattlock_openssl_conf \"/etc/wattlock/nginx-openssl.cnf\"; "), "{text}");
+        assert!(
+            http.starts_with("    wattlock_openssl_conf \"/etc/wattlock/nginx-openssl.cnf\"; "),
+            "{text}"
+        );
         assert_eq!(super::conf(&text).as_deref(), conf);
         assert_eq!(disabled(&text), DEBIAN);
         let theirs = format!("env OPENSSL_CONF;\n{DEBIAN}");

@@ -47,7 +47,8 @@ pub fn backup_of(file: &Path, text: &str) -> Option<PathBuf> {
     paths.filter(|path| read(path).is_ok_and(|kept| kept == text)).last()
 }
 
-/// Puts a new text in the place of a file at once, with the same permissions and owner, if the file is still what was read.
+/// Puts a new text in the place of a file at once, with the same permissions and owner, if the file is still what was
+/// read.
 ///
 /// # Errors
 /// Somebody changed it meanwhile, or it cannot be written.
@@ -58,8 +59,8 @@ pub fn replace(file: &Path, before: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// A text in a file of its own beside another, with that one's permissions and owner: nginx resolves what it includes as it
-/// would there.
+/// A text in a file of its own beside another, with that one's permissions and owner: nginx resolves what it includes
+/// as it would there.
 ///
 /// # Errors
 /// It cannot be written.
@@ -152,4 +153,3 @@ pub fn set_aside(path: &Path, line: usize, changed: &mut Vec<(PathBuf, String, S
     changed.push((path, before, after));
     Ok(())
 }
-

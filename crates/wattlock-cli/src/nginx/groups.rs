@@ -62,7 +62,8 @@ pub fn lines(config: &Path) -> Vec<Line> {
             let ours = text.lines().nth(number - 1).is_some_and(edit::marked);
             found.push(Line { file: file.clone(), number, groups: Some(groups), ours });
         }
-        for (number, _) in edit::all(&text, "wattlock_hybrid").into_iter().filter(|(_, value)| value == "on") {
+        for (number, _) in edit::all(&text, "wattlock_hybrid").into_iter().filter(|(_, value)| value == "on")
+        {
             let ours = text.lines().nth(number - 1).is_some_and(edit::marked);
             found.push(Line { file: file.clone(), number, groups: None, ours });
         }
@@ -105,8 +106,8 @@ pub fn is_about(words: &str) -> bool {
 /// What nginx's words about the hybrid mean.
 pub fn remedy() -> String {
     format!(
-        "this OpenSSL has {HYBRID} only with the provider (`wattlock nginx enable`, or for all programs `wattlock openssl \
-         enable`; a setting `algorithms` must name `ml-kem`)"
+        "this OpenSSL has {HYBRID} only with the provider (`wattlock nginx enable`, or for all programs `wattlock \
+         openssl enable`; a setting `algorithms` must name `ml-kem`)"
     )
 }
 
@@ -226,12 +227,15 @@ mod tests {
         let marked = format!("ssl_ecdh_curve a; {}", edit::MARK);
         put(
             "nginx.conf",
-            &format!("http {{\n  {marked}\n  include sites/*.conf;\n  include nginx.conf;\n  wattlock_hybrid on;\n}}\n"),
+            &format!(
+                "http {{\n  {marked}\n  include sites/*.conf;\n  include nginx.conf;\n  wattlock_hybrid on;\n}}\n"
+            ),
         );
         put("sites/one.conf", "server {\n  # ssl_ecdh_curve no;\n  ssl_ecdh_curve \"b:c\";\n}\n");
         put("sites/two", "ssl_ecdh_curve d;\n");
         let found = lines(&folder.path().join("nginx.conf"));
-        let told: Vec<_> = found.iter().map(|line| (line.number, line.groups.as_deref(), line.ours)).collect();
+        let told: Vec<_> =
+            found.iter().map(|line| (line.number, line.groups.as_deref(), line.ours)).collect();
         assert_eq!(told, [(2, Some("a"), true), (5, None, false), (3, Some("b:c"), false)]);
     }
 

@@ -1,9 +1,9 @@
-//! `wattlock nginx guard`: before a start, nginx is asked whether it takes its configuration with Wattlock. If not, or if
-//! the provider is gone, Wattlock's lines go, so that nginx starts.
+//! `wattlock nginx guard`: before a start, nginx is asked whether it takes its configuration with Wattlock. If not, or
+//! if the provider is gone, Wattlock's lines go, so that nginx starts.
 //!
-//! It never fails: its exit code is 0, and what it did is one line. It takes out only marked lines and our block, and only if
-//! nginx takes the result, which is tried beside the file first: a configuration that works stays, and so does one that is
-//! broken by others. A second call finds nothing to do.
+//! It never fails: its exit code is 0, and what it did is one line. It takes out only marked lines and our block, and
+//! only if nginx takes the result, which is tried beside the file first: a configuration that works stays, and so does
+//! one that is broken by others. A second call finds nothing to do.
 
 use std::path::Path;
 
@@ -102,8 +102,8 @@ impl Attempt<'_> {
         replace(self.file, self.before, self.after)?;
         let hybrid = if edit::has_hybrid(self.before) { " --hybrid" } else { "" };
         let mut line = format!(
-            "nginx starts without Wattlock, whose lines are out of {}: {words}; `wattlock nginx enable{hybrid}` puts them back \
-             when it fits again",
+            "nginx starts without Wattlock, whose lines are out of {}: {words}; `wattlock nginx enable{hybrid}` puts \
+             them back when it fits again",
             one_line(self.file)
         );
         if let Some(Err(error)) = block.map(|block| block.make()) {

@@ -47,8 +47,8 @@ struct Enable {
     /// Offer X25519MLKEM768 before other groups, too, unless a server has groups of its own
     #[arg(long)]
     hybrid: bool,
-    /// Change nginx.conf alone, and leave the provider to the system's openssl.cnf, where `wattlock openssl enable` turns it
-    /// on for every program; so it is with --prefix, --openssl-lib, and the --config of another nginx
+    /// Change nginx.conf alone, and leave the provider to the system's openssl.cnf, where `wattlock openssl enable` turns
+    /// it on for every program; so it is with --prefix, --openssl-lib, and the --config of another nginx
     #[arg(long)]
     all_programs: bool,
     /// Restart nginx's service, too
@@ -161,4 +161,3 @@ impl About {
         file.canonicalize().with_context(|| file.display().to_string())
     }
 }
-

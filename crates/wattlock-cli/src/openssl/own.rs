@@ -1,5 +1,5 @@
-//! An `openssl.cnf` of one program's own: it includes the system's file, so whatever that says, now and later, holds for
-//! the program, too; behind it stands the block that `wattlock openssl enable` would have added there.
+//! An `openssl.cnf` of one program's own: it includes the system's file, so whatever that says, now and later, holds
+//! for the program, too; behind it stands the block that `wattlock openssl enable` would have added there.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,8 @@ pub fn path(program: &str) -> PathBuf {
 
 fn head(program: &str, system: &Path) -> Result<Vec<u8>> {
     let system = written(system.to_str().context("the path of openssl.cnf is not UTF-8")?)?;
-    let head = format!("{HEAD}{program} enable`: what the system's file says, and Wattlock.\n.include {system}\n");
+    let head =
+        format!("{HEAD}{program} enable`: what the system's file says, and Wattlock.\n.include {system}\n");
     Ok(head.into_bytes())
 }
 

@@ -208,8 +208,8 @@ pub struct Wish<'a> {
     pub module: &'a Path,
     /// Settings, checked.
     pub settings: &'a [(String, String)],
-    /// Whether there is also an entry with the provider and the properties alone: for nginx's module, when OpenSSL has read
-    /// another file.
+    /// Whether there is also an entry with the provider and the properties alone: for nginx's module, when OpenSSL has
+    /// read another file.
     pub alone: bool,
 }
 
@@ -375,7 +375,8 @@ mod tests {
     use super::*;
 
     fn added(text: &str) -> String {
-        let wish = Wish { module: Path::new("/w.so"), settings: &[("policy".into(), "eeca".into())], alone: false };
+        let wish =
+            Wish { module: Path::new("/w.so"), settings: &[("policy".into(), "eeca".into())], alone: false };
         String::from_utf8(with_block(text.as_bytes(), &wish).unwrap()).unwrap()
     }
 

@@ -1,5 +1,5 @@
-//! The files by which one service, and no other program, is given an `openssl.cnf` of its own, and is looked after before
-//! each start: a drop-in for systemd, and a block in what Debian's init script reads.
+//! The files by which one service, and no other program, is given an `openssl.cnf` of its own, and is looked after
+//! before each start: a drop-in for systemd, and a block in what Debian's init script reads.
 //!
 //! What is ours stands between `# BEGIN wattlock` and `# END wattlock`; taking it out gives back what was there.
 
@@ -22,6 +22,8 @@ const WAS_EMPTY: &str = " (the file was empty)";
 /// A service: systemd's name of it, which is also that of its init script and of Wattlock's command.
 pub struct Service {
     name: &'static str,
+    /// Links resolved.
+    program: PathBuf,
     unit: Option<Unit>,
 }
 
@@ -36,7 +38,9 @@ pub struct Wish<'a> {
 impl Service {
     /// The service that starts a program.
     pub fn of(name: &'static str, program: &Path) -> Service {
-        Service { name, unit: unit::read(name, &drop_in(name)).filter(|unit| unit.starts(program)) }
+        let program = program.canonicalize().unwrap_or_else(|_| program.to_owned());
+        let unit = unit::read(name, &drop_in(name)).filter(|unit| unit.starts(&program));
+        Service { name, program, unit }
     }
 
     /// A file by which a person gives it an `openssl.cnf`.
@@ -70,7 +74,11 @@ impl Service {
         // What systemd reads, too, is no script.
         let is_read = self.unit.as_ref().is_some_and(|unit| unit.files.contains(&defaults(self.name)));
         let script = std::fs::read(Path::new("/etc/init.d").join(self.name)).unwrap_or_default();
-        !is_read && String::from_utf8_lossy(&script).contains(&format!(". {}", defaults(self.name).display()))
+        let script = String::from_utf8_lossy(&script);
+        let reads = format!(". {}", defaults(self.name).display());
+        let starts = format!("={}", self.program.display());
+        !is_read
+            && [reads, starts].iter().all(|words| script.lines().any(|line| line.trim().ends_with(&**words)))
     }
 
     /// The changes that give it what it is to have.
@@ -83,8 +91,9 @@ impl Service {
             let mut lines = vec!["[Service]".to_owned()];
             lines.extend(wish.conf.map(|conf| format!("Environment=OPENSSL_CONF={}", conf.display())));
             if let Some(guard) = wish.guard {
-                // The dash: a start does not fail because the guard is gone.
-                lines.extend(["ExecStartPre=".to_owned(), format!("ExecStartPre=-{guard}")]);
+                // A start does not fail because the guard is gone (-), and no sandbox of the service is the guard's
+                // (+).
+                lines.extend(["ExecStartPre=".to_owned(), format!("ExecStartPre=-+{guard}")]);
                 lines.extend(unit.before.iter().map(|line| format!("ExecStartPre={line}")));
             }
             changes.push(self.with_block(&drop_in(self.name), &lines)?);
@@ -93,7 +102,9 @@ impl Service {
             let mut lines = Vec::new();
             lines.extend(wish.conf.map(|conf| format!("export OPENSSL_CONF={}", conf.display())));
             lines.extend(wish.guard.map(|guard| {
-                format!("case ${{1-}} in start | restart | reload | force-reload | upgrade) {guard} || : ;; esac")
+                format!(
+                    "case ${{1-}} in start | restart | reload | force-reload | upgrade) {guard} || : ;; esac"
+                )
             }));
             changes.push(self.with_block(&defaults(self.name), &lines)?);
         }
@@ -103,7 +114,8 @@ impl Service {
     fn with_block(&self, path: &Path, lines: &[String]) -> Result<Change> {
         Change::of(path, |before| {
             let rest = without(before)?;
-            let added = format!("added by `wattlock {0} enable`, removed by `wattlock {0} disable`", self.name);
+            let added =
+                format!("added by `wattlock {0} enable`, removed by `wattlock {0} disable`", self.name);
             let end = if rest.as_ref().is_some_and(Vec::is_empty) { WAS_EMPTY } else { "" };
             let rest = rest.unwrap_or_default();
             plan::appended(&rest, &format!("{added}{end}"), lines).map(Some)
@@ -185,7 +197,8 @@ fn defaults(name: &str) -> PathBuf {
 /// # Errors
 /// Others can change it, or its name means something else to systemd or a shell.
 pub fn this_program() -> Result<String> {
-    let program = std::env::current_exe().and_then(|path| path.canonicalize()).context("where this program is")?;
+    let program =
+        std::env::current_exe().and_then(|path| path.canonicalize()).context("where this program is")?;
     trusted::only_by_root(&program)?;
     word(&program)
 }
@@ -214,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_block_goes_and_what_was_there_is_left_to_the_byte() {
-        let service = Service { name: "nginx", unit: None };
+        let service = Service { name: "nginx", program: "/n".into(), unit: None };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("nginx");
         let lines = ["export A=b".to_owned()];
@@ -224,7 +237,10 @@ mod tests {
             }
             let change = service.with_block(&path, &lines).unwrap();
             let text = String::from_utf8(change.after.clone().unwrap()).unwrap();
-            assert!(text.contains("\nexport A=b\n# END wattlock\n") && text.starts_with(before.unwrap_or("")), "{text}");
+            assert!(
+                text.contains("\nexport A=b\n# END wattlock\n") && text.starts_with(before.unwrap_or("")),
+                "{text}"
+            );
             change.make().unwrap();
             assert!(service.with_block(&path, &lines).unwrap().is_none(), "a second time changes nothing");
             Change::of(&path, without).unwrap().make().unwrap();

@@ -1,5 +1,5 @@
-//! A service's unit as systemd reads it (systemd.unit(5), systemd.service(5)): the file, and the drop-ins of all folders in
-//! the order of their names. Of it only what a service starts and what environment it is given.
+//! A service's unit as systemd reads it (systemd.unit(5), systemd.service(5)): the file, and the drop-ins of all
+//! folders in the order of their names. Of it only what a service starts and what environment it is given.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,21 +26,25 @@ pub struct Unit {
     pub sets: Option<PathBuf>,
 }
 
-/// Reads a service's unit; `own` is a drop-in that is passed over, and so are the `ExecStartPre` of drop-ins behind it, which
-/// systemd adds to those that `own` names. `None` if there is no such unit, or it is masked.
+/// Reads a service's unit; `own` is a drop-in that is passed over, and so are the `ExecStartPre` of drop-ins behind it,
+/// which systemd adds to those that `own` names. `None` if there is no such unit, or it is masked.
 pub fn read(name: &str, own: &Path) -> Option<Unit> {
     read_in(&FOLDERS.map(Path::new), name, own)
 }
 
 fn read_in(folders: &[&Path], name: &str, own: &Path) -> Option<Unit> {
-    let file = folders.iter().map(|folder| folder.join(format!("{name}.service"))).find(|file| file.exists())?;
+    let file =
+        folders.iter().map(|folder| folder.join(format!("{name}.service"))).find(|file| file.exists())?;
     let text = std::fs::read_to_string(&file).ok().filter(|text| !text.is_empty())?;
     let mut unit = Unit::default();
     unit.take(&text, &file, true);
     let mut dropins = BTreeMap::new();
     for folder in folders {
-        let entries = std::fs::read_dir(folder.join(format!("{name}.service.d"))).into_iter().flatten().flatten();
-        for path in entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "conf")) {
+        let entries =
+            std::fs::read_dir(folder.join(format!("{name}.service.d"))).into_iter().flatten().flatten();
+        for path in
+            entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "conf"))
+        {
             dropins.entry(path.file_name().unwrap_or_default().to_owned()).or_insert(path);
         }
     }
@@ -124,12 +128,22 @@ mod tests {
         put(lib.join("nginx.service.d/b.conf"), "[Service]\nExecStartPre=\nExecStartPre=one \\\n  two\n");
         put(etc.join("nginx.service.d/a.conf"), "[Service]\nExecStartPre=lost\nEnvironmentFile=-/f\n");
         put(own.clone(), "[Service]\nExecStartPre=\nExecStartPre=ours\nEnvironment=OPENSSL_CONF=/ours\n");
-        put(etc.join("nginx.service.d/z.conf"), "[Service]\nExecStartPre=theirs\n; Environment=OPENSSL_CONF=/x\n");
+        put(
+            etc.join("nginx.service.d/z.conf"),
+            "[Service]\nExecStartPre=theirs\n; Environment=OPENSSL_CONF=/x\n",
+        );
         let unit = read().unwrap();
-        assert_eq!((unit.before, unit.files, unit.sets), (vec!["one    two".to_owned()], vec!["/f".into()], None));
+        assert_eq!(
+            (unit.before, unit.files, unit.sets),
+            (vec!["one    two".to_owned()], vec!["/f".into()], None)
+        );
         put(etc.join("nginx.service.d/b.conf"), "[Service]\nEnvironment=\"A=b\" \"OPENSSL_CONF=/x\"\n");
         let unit = read().unwrap();
-        assert_eq!(unit.sets, Some(etc.join("nginx.service.d/b.conf")), "of two of a name the first folder's counts");
+        assert_eq!(
+            unit.sets,
+            Some(etc.join("nginx.service.d/b.conf")),
+            "of two of a name the first folder's counts"
+        );
         assert_eq!(unit.before.last().map(String::as_str), Some("lost"));
         put(etc.join("nginx.service"), "");
         assert_eq!(read(), None, "masked");

@@ -1,5 +1,5 @@
-//! `wattlock nginx enable`, `disable` and `guard`, and HAProxy's, on a copy of this machine's /etc (`nginx/tests/enable.py`),
-//! scenario by scenario. They need root; elsewhere each says so.
+//! `wattlock nginx enable`, `disable` and `guard`, and HAProxy's, on a copy of this machine's /etc
+//! (`nginx/tests/enable.py`), scenario by scenario. They need root; elsewhere each says so.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::path::{Path, PathBuf};
@@ -61,5 +61,6 @@ scenarios!(
     the_guard_leaves_what_works_and_what_others_wrote,
     the_guard_follows_nobodys_links_and_takes_what_it_is_given,
     a_profile_that_cannot_be_read_changes_nothing,
+    scripts_of_packages_undo_it_and_guard_a_new_nginx,
     haproxy_has_it_alone_and_gives_it_back,
 );
