@@ -600,23 +600,18 @@ def case_the_guard_follows_nobodys_links_and_takes_what_it_is_given():
 
 
 def case_a_profile_that_cannot_be_read_changes_nothing():
-    site(STATUS)
-    profiles = pathlib.Path("/var/lib/wattlock")
-    shutil.rmtree(profiles, ignore_errors=True)
-    profiles.mkdir(parents=True)
-    site()
     enable("--hybrid")
     site(STATUS)
-    paths = run("strace", "-f", "-e", "trace=openat", "nginx", "-t") if shutil.which("strace") else ""
-    for make in (lambda path: path.mkdir(), lambda path: path.write_bytes(b"\xff" * 4096),
-                 lambda path: path.symlink_to(path.name)):
-        for name in ("profile", "profile.json", "profile.txt"):
-            make(profiles / name)
+    on = snapshot()
+    profile = pathlib.Path("/var/lib/wattlock/profile.json")
+    for make in (profile.mkdir, lambda: profile.write_bytes(b"\xff" * 4096), lambda: profile.symlink_to(profile.name),
+                 lambda: os.mkfifo(profile)):
+        make()
         assert guard() == ""
         with running():
-            assert active() == (True, ""), paths
-        shutil.rmtree(profiles)
-        profiles.mkdir()
+            assert active() == (True, "")
+        shutil.rmtree(profile) if profile.is_dir() else profile.unlink()
+    same(on, snapshot())
 
 
 def case_scripts_of_packages_undo_it_and_guard_a_new_nginx():
@@ -713,9 +708,9 @@ def inside(work):
     """Folders of its own in the places of the machine's."""
     reap()
     run("cp", "-a", "/etc", work / "etc")
-    for name in ("run", "log", "lib", "usr-local", "var-wattlock"):
-        (work / name).mkdir()
-    for name, place in (("etc", "/etc"), ("run", "/run"), ("log", "/var/log/nginx"), ("lib", "/var/lib/nginx"),
+    for name in ("run", "log", "lib/nginx", "lib/haproxy", "lib/wattlock", "usr-local"):
+        (work / name).mkdir(parents=True)
+    for name, place in (("etc", "/etc"), ("run", "/run"), ("log", "/var/log/nginx"), ("lib", "/var/lib"),
                         ("usr-local", "/usr/local")):
         run("mount", "--bind", work / name, place)
     for place, source in ((pathlib.Path(WATTLOCK), ARGS.program), (MODULE, ARGS.module), (PROVIDER, ARGS.provider)):
