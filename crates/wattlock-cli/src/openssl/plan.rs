@@ -271,7 +271,7 @@ pub fn with_block(rest: &[u8], wish: &Wish<'_>) -> Result<Vec<u8>> {
         bail!("the last line ends in a backslash: whatever is added would belong to it");
     }
     let lines = block(&conf, &state, wish)?;
-    let text = appended(rest, ADDED, &lines)?;
+    let text = appended(rest, ADDED, &lines);
     let result = State::of(&Conf::read(&text)?)?;
     let as_wished = result.enabled() && result.module.as_deref().map(Path::new) == Some(wish.module);
     if !as_wished {
@@ -280,14 +280,9 @@ pub fn with_block(rest: &[u8], wish: &Wish<'_>) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A file with a block of lines at its end, which [`split`] takes out again. `whose` is for people, in one line.
-///
-/// # Errors
-/// The file has such a block.
-pub fn appended(rest: &[u8], whose: &str, lines: &[String]) -> Result<Vec<u8>> {
-    if split(rest)?.found {
-        bail!("there is a block of Wattlock's already");
-    }
+/// A file without such a block, with a block of lines at its end, which [`split`] takes out again. `whose` is for people,
+/// in one line.
+pub fn appended(rest: &[u8], whose: &str, lines: &[String]) -> Vec<u8> {
     let end = if rest.windows(2).any(|two| two == b"\r\n") { "\r\n" } else { "\n" };
     let unfinished = rest.last().is_some_and(|byte| *byte != b'\n');
     let mut text = rest.to_vec();
@@ -299,7 +294,7 @@ pub fn appended(rest: &[u8], whose: &str, lines: &[String]) -> Result<Vec<u8>> {
         text.extend_from_slice(line.as_bytes());
         text.extend_from_slice(end.as_bytes());
     }
-    Ok(text)
+    text
 }
 
 fn block(conf: &Conf, state: &State, wish: &Wish<'_>) -> Result<Vec<String>> {

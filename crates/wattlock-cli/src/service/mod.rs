@@ -118,7 +118,7 @@ impl Service {
                 format!("added by `wattlock {0} enable`, removed by `wattlock {0} disable`", self.name);
             let end = if rest.as_ref().is_some_and(Vec::is_empty) { WAS_EMPTY } else { "" };
             let rest = rest.unwrap_or_default();
-            plan::appended(&rest, &format!("{added}{end}"), lines).map(Some)
+            Ok(Some(plan::appended(&rest, &format!("{added}{end}"), lines)))
         })
     }
 
@@ -229,10 +229,11 @@ mod tests {
     fn a_block_goes_and_what_was_there_is_left_to_the_byte() {
         let service = Service { name: "nginx", program: "/n".into(), unit: None };
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("nginx");
+        let path = folder.path().join("d/nginx");
         let lines = ["export A=b".to_owned()];
         for before in [None, Some(""), Some("X=1"), Some("X=1\n"), Some("\n")] {
             if let Some(text) = before {
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(&path, text).unwrap();
             }
             let change = service.with_block(&path, &lines).unwrap();
