@@ -17,7 +17,6 @@ extern crate self as wattlock_shell;
 pub mod nginx {
     pub mod server {
         pub const HYBRID: &str = "X25519MLKEM768";
-        pub const HYBRID_FIRST: &str = "ssl_ecdh_curve X25519MLKEM768:X25519;";
     }
 
     pub mod place {
@@ -32,8 +31,11 @@ fuzz_target!(|bytes: &[u8]| {
     let without = edit::disabled(text);
     assert!(edit::is_enabled(text) || without == text);
     let _ = edit::modules(text);
-    for (environment, hybrid) in [(false, false), (false, true), (true, false), (true, true)] {
-        let on = match edit::enabled(text, Some(Path::new("/m/wattlock.so")), environment, hybrid) {
+    let confs = [None, Some(Path::new("/etc/wattlock/nginx-openssl.cnf"))];
+    for (at, conf) in (0..8).zip(confs.into_iter().cycle()) {
+        let (environment, hybrid) = (at & 2 != 0, at & 4 != 0);
+        let wish = edit::Wish { module: Some(Path::new("/m/wattlock.so")), conf, environment, hybrid };
+        let on = match edit::enabled(text, &wish) {
             Ok(on) => on,
             Err(error) => {
                 assert!(!format!("{error:#}").contains('\n'), "{error:#}");
@@ -42,8 +44,7 @@ fuzz_target!(|bytes: &[u8]| {
         };
         assert!(edit::is_enabled(&on) && edit::disabled(&on) == without, "not every byte came back");
         assert_eq!(edit::modules(&on), [Path::new("/m/wattlock.so")]);
-        let again = edit::enabled(&on, Some(Path::new("/m/wattlock.so")), environment, hybrid)
-            .expect("a second time");
+        let again = edit::enabled(&on, &wish).expect("a second time");
         assert!(again == on, "a second time changes something");
         assert!(edit::diff(Path::new("f"), text, &on).starts_with("--- f\n+++ f\n"));
     }

@@ -61,7 +61,8 @@ fuzz_target!(|bytes: &[u8]| {
     };
     assert!(found.found || found.rest == bytes);
     let settings = [("policy".to_owned(), "eeca # $x".to_owned())];
-    let wish = Wish { module: Path::new("/usr/lib/wattlock/it's.so"), settings: &settings };
+    let alone = bytes.len() % 2 == 1;
+    let wish = Wish { module: Path::new("/usr/lib/wattlock/it's.so"), settings: &settings, alone };
     let with = match with_block(&found.rest, &wish) {
         Ok(with) => with,
         Err(error) => return told(&error),

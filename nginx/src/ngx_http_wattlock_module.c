@@ -8,6 +8,9 @@
 #include <ngx_http.h>
 #include <openssl/provider.h>
 
+/* As ngx_http_ssl_module.c, which no header has it from. */
+#define NGX_DEFAULT_ECDH_CURVE "auto"
+
 /* One worker, in memory that all workers of a configuration share: at the place that nginx's master has for its process.
  * Only that worker writes here. The others read, for the status page: each figure by itself is whole. */
 typedef struct {
@@ -21,6 +24,7 @@ typedef struct {
 
 typedef struct {
     ngx_flag_t          upstream;
+    ngx_flag_t          hybrid;
     ngx_array_t         settings;   /* of struct wattlock_setting */
     char               *poll;       /* the value of wattlock_poll, also among the settings */
     ngx_shm_zone_t     *zone;       /* data: NGX_MAX_PROCESSES of wattlock_worker_t */
@@ -40,6 +44,7 @@ static ngx_int_t wattlock_activate(ngx_cycle_t *cycle, wattlock_main_conf_t *mai
 static void wattlock_exit_process(ngx_cycle_t *cycle);
 static char *wattlock_set_poll(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *wattlock_set_provider(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+static char *wattlock_set_openssl_conf(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *wattlock_set_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static ngx_int_t wattlock_status_handler(ngx_http_request_t *r);
 
@@ -75,6 +80,20 @@ static ngx_command_t  wattlock_commands[] = {
       wattlock_set_provider,
       NGX_HTTP_MAIN_CONF_OFFSET,
       0,
+      NULL },
+
+    { ngx_string("wattlock_openssl_conf"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      wattlock_set_openssl_conf,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("wattlock_hybrid"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(wattlock_main_conf_t, hybrid),
       NULL },
 
     { ngx_string("wattlock_status"),
@@ -134,13 +153,29 @@ wattlock_look(OSSL_PROVIDER *provider, void *data)
 }
 
 
-const struct wattlock_table *
-wattlock_find_table(const char **why)
+static const struct wattlock_table *
+wattlock_loaded_table(void)
 {
     const struct wattlock_table  *found = NULL;
 
     (void) OSSL_PROVIDER_do_all(NULL, wattlock_look, &found);
     ERR_clear_error();
+
+    return found;
+}
+
+
+int
+wattlock_is_loaded(void)
+{
+    return wattlock_loaded_table() != NULL;
+}
+
+
+const struct wattlock_table *
+wattlock_find_table(const char **why)
+{
+    const struct wattlock_table  *found = wattlock_loaded_table();
 
     if (found == NULL) {
         *why = "the provider `wattlock` is not loaded (see `wattlock openssl check`)";
@@ -168,6 +203,7 @@ wattlock_create_main_conf(ngx_conf_t *cf)
     }
 
     conf->upstream = NGX_CONF_UNSET;
+    conf->hybrid = NGX_CONF_UNSET;
 
     return conf;
 }
@@ -190,6 +226,7 @@ wattlock_init_main_conf(ngx_conf_t *cf, void *conf)
     }
 
     ngx_conf_init_value(main_conf->upstream, 0);
+    ngx_conf_init_value(main_conf->hybrid, 0);
 
     return NGX_CONF_OK;
 }
@@ -287,6 +324,29 @@ wattlock_set_provider(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* wattlock_openssl_conf FILE: the provider, if no openssl.cnf has loaded it. At once, so that what is read next finds
+ * it. `wattlock nginx guard` looks for these words. */
+static char *
+wattlock_set_openssl_conf(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    char        why[256];
+    ngx_str_t  *value = cf->args->elts;
+
+    (void) cmd;
+    (void) conf;
+
+    if (ngx_conf_full_name(cf->cycle, &value[1], 1) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (wattlock_load_provider((char *) value[1].data, why, sizeof(why)) != NGX_OK) {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0, "wattlock: no provider: %s", why);
+    }
+
+    return NGX_CONF_OK;
+}
+
+
 static ngx_int_t
 wattlock_init_zone(ngx_shm_zone_t *zone, void *data)
 {
@@ -300,7 +360,7 @@ wattlock_init_zone(ngx_shm_zone_t *zone, void *data)
 static ngx_int_t
 wattlock_postconfiguration(ngx_conf_t *cf)
 {
-    ngx_uint_t                   i;
+    ngx_uint_t                   i, without = 0;
     const char                  *why;
     ngx_str_t                    name = ngx_string("wattlock");
     wattlock_main_conf_t        *main_conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_wattlock_module);
@@ -335,6 +395,17 @@ wattlock_postconfiguration(ngx_conf_t *cf)
         if (ssl != NULL && ssl->ssl.ctx != NULL && wattlock_mark(ssl->ssl.ctx, server->enable) != 1) {
             return NGX_ERROR;
         }
+
+        /* Groups that a server, or the http block, names itself stay. */
+        if (main_conf->hybrid && ssl != NULL && ssl->ssl.ctx != NULL
+            && ngx_strcmp(ssl->ecdh_curve.data, NGX_DEFAULT_ECDH_CURVE) == 0)
+        {
+            without += wattlock_offer_hybrid(ssl->ssl.ctx) != NGX_OK;
+        }
+    }
+
+    if (without > 0) {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0, "wattlock: no X25519MLKEM768: without the provider OpenSSL has none");
     }
 
     return NGX_OK;

@@ -2,6 +2,7 @@
  * Wattlock's module for the stock nginx: what its files say to each other.
  *
  *   ngx_http_wattlock_module.c  directives, status page, life of the processes
+ *   wattlock_openssl.c          the provider and the hybrid, while a configuration is read
  *   wattlock_bridge.c           the import slots of the nginx program that stand between it and libssl
  *   wattlock_loop.c             connections, their jobs, completions, and turns of the event loop
  *   wattlock_cork.c             segments that are not full wait for the rest of their turn
@@ -44,6 +45,16 @@ extern wattlock_counts_t  *wattlock_counts;
 
 /* The provider's function table; NULL and why, if there is none that this module can use. */
 const struct wattlock_table *wattlock_find_table(const char **why);
+
+/* Whether there is one, of whatever version. */
+int wattlock_is_loaded(void);
+
+/* Loads the provider that a file of `wattlock nginx enable` names, if none is loaded. NGX_DECLINED, and why, if there
+ * is none then. */
+ngx_int_t wattlock_load_provider(const char *file, char *why, size_t size);
+
+/* Has a context offer X25519MLKEM768 before other groups; NGX_DECLINED if there is no such group. */
+ngx_int_t wattlock_offer_hybrid(SSL_CTX *context);
 
 /* Bridge. All of it is for the main thread of one process. */
 ngx_int_t wattlock_bridge_raise(const char **why);

@@ -154,7 +154,8 @@ users() {
         place=$(openssl version -d 2>/dev/null | sed -n 's/^OPENSSLDIR: "\(.*\)"$/\1/p' || true)
         [ -z "$place" ] || places+=("$place/openssl.cnf")
     fi
-    places+=("$destdir/etc/ssl/openssl.cnf" "$destdir/etc/nginx" "$destdir/usr/local/nginx/conf")
+    places+=("$destdir/etc/ssl/openssl.cnf" "$destdir/etc/wattlock" "$destdir/etc/nginx")
+    places+=("$destdir/usr/local/nginx/conf")
     for place in "${places[@]}"; do
         [ -e "$place" ] || continue
         # Copies that `enable` keeps have no effect.

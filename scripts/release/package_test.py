@@ -273,6 +273,21 @@ def test_removing_undoes_enable_and_then_nothing_names_what_is_gone(packages):
     packages.purge()
 
 
+def test_nginx_alone_is_enabled_and_a_removal_undoes_that(packages):
+    before, theirs = snapshot(), OPENSSL_CONF.read_bytes()
+    packages.install()
+    run(PROGRAM, "nginx", "enable", "--yes", "--hybrid")
+    assert OPENSSL_CONF.read_bytes() == theirs, "another program has it"
+    works()
+    with site(STATUS):
+        assert json.loads(fetch("/wattlock_status")[1])["active"] is True
+    apt("remove", *packages.files)
+    assert not pathlib.Path("/etc/wattlock").exists() and "wattlock" not in NGINX_CONF.read_text()
+    works()
+    packages.purge()
+    assert not differences(before, snapshot()), differences(before, snapshot())
+
+
 def test_removing_the_module_undoes_enable_even_if_nginx_refuses_its_configuration(packages):
     before = NGINX_CONF.read_bytes()
     packages.install()

@@ -353,7 +353,7 @@ BEFORE = [
     ("wattlock stream keys", KEYS),
     ("wattlock nginx disable", "wattlock nginx enable"),
     ("sudo wattlock nginx disable", "wattlock nginx enable && nginx"),
-    ("wattlock nginx check", f"wattlock openssl enable --yes && wattlock nginx enable && echo '{STATUS}'"
+    ("wattlock nginx check", f"wattlock nginx enable && echo '{STATUS}'"
      " >/etc/nginx/conf.d/status.conf && nginx"),
     ("wattlock openssl check", "wattlock openssl enable --yes"),
     ("wattlock openssl disable", "wattlock openssl enable --yes"),
@@ -365,7 +365,7 @@ BEFORE = [
 # Puts back what an example changed in the copies of the system's files.
 AFTER = """
 fusermount3 -uz MOUNTPOINT; nginx -s stop; rm -f /etc/nginx/conf.d/status.conf /etc/nginx/conf.d/own.*
-wattlock nginx disable; wattlock openssl disable --yes
+wattlock nginx disable; wattlock haproxy disable --yes; wattlock openssl disable --yes
 """
 # Lines that go on until they are interrupted.
 ENDLESS = re.compile(r"--watch|wattlock exporter(?! --once)|wattlock top(?!.*--once)|wattlock serve (?!.*--compare)|^tail -f|stream open .*--listen")

@@ -9,6 +9,7 @@ extern crate wattlock_shell;
 
 mod ask;
 mod calibrate;
+mod changes;
 mod clocks;
 mod cpu;
 mod defaults;
@@ -19,6 +20,7 @@ mod exporter;
 mod files;
 mod fs;
 mod gzip;
+mod haproxy;
 mod keygen;
 mod keys;
 mod lines;
@@ -28,10 +30,12 @@ mod nginx;
 mod openssl;
 mod progress;
 mod serve;
+mod service;
 mod status;
 mod stream;
 mod sum;
 mod top;
+mod trusted;
 mod workshop;
 mod wrong;
 
@@ -69,6 +73,7 @@ enum Command {
     Sum(sum::Command),
     Serve(site::Command),
     Nginx(nginx::Command),
+    Haproxy(haproxy::Command),
     Openssl(openssl::Command),
     Status(status::Command),
     Top(top::Command),
@@ -129,6 +134,7 @@ impl Program for Arguments {
             | Command::Gzip(_)
             | Command::Serve(_)
             | Command::Nginx(_)
+            | Command::Haproxy(_)
             | Command::Doctor(_) => true,
             Command::Mount(_) => true,
             Command::Calibrate(command) => command.storage,
@@ -204,6 +210,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Umount(command) => mount::umount(command),
         Command::Serve(command) => serve::run(command, choice),
         Command::Nginx(command) => nginx::run(command, choice),
+        Command::Haproxy(command) => haproxy::run(command),
         Command::Engines(command) => engines::run(command, choice),
         Command::Clocks(command) => clocks::run(command),
         Command::Doctor(command) => doctor::run(command, choice),

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use wattlock_shell::nginx::server::{HYBRID, HYBRID_FIRST};
+use wattlock_shell::nginx::server::HYBRID;
 
 /// Ends every line of ours.
 pub const MARK: &str = "# by `wattlock nginx enable`";
@@ -104,14 +104,26 @@ fn bare(first: char, rest: &mut std::iter::Peekable<std::str::CharIndices<'_>>) 
     word
 }
 
-/// The text with our lines. Lines that an earlier call left are replaced; groups that it was told of (`hybrid`) stay.
-/// `module` is none if a file that the configuration includes loads it.
+/// What our lines are to say.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish<'a> {
+    /// None if a file that the configuration includes loads it.
+    pub module: Option<&'a Path>,
+    /// The `openssl.cnf` of nginx's own.
+    pub conf: Option<&'a Path>,
+    /// Without one: whether the environment names another for nginx, which a new binary is to keep.
+    pub environment: bool,
+    /// Whether the hybrid is offered. A text that had it keeps it.
+    pub hybrid: bool,
+}
+
+/// The text with our lines. Lines that an earlier call left are replaced; the hybrid that it was told of stays.
 ///
 /// # Errors
 /// A configuration that already has Wattlock, or groups, by another hand, that has no `http` block of its own, or that is
 /// not whole.
-pub fn enabled(text: &str, module: Option<&Path>, environment: bool, hybrid: bool) -> Result<String> {
-    let hybrid = hybrid || text.lines().any(|line| marked(line) && line.contains("ssl_ecdh_curve"));
+pub fn enabled(text: &str, wish: &Wish<'_>) -> Result<String> {
+    let hybrid = wish.hybrid || has_hybrid(text);
     let text = disabled(text);
     let directives = parse(&text)?;
     let theirs = directives.iter().find(|one| {
@@ -144,26 +156,50 @@ pub fn enabled(text: &str, module: Option<&Path>, environment: bool, hybrid: boo
     );
     let end = if tail.ends_with('\r') { "\r\n" } else { "\n" };
     let mut out = String::new();
-    if let Some(module) = module {
-        let module = module.to_str().context("the module's path is not printable")?;
-        wattlock_shell::nginx::place::plain(module)?;
-        let _ = write!(out, "load_module \"{module}\"; {MARK}{end}");
+    if let Some(module) = wish.module {
+        let _ = write!(out, "load_module \"{}\"; {MARK}{end}", printable(module)?);
     }
+    let conf = wish.conf.map(printable).transpose()?;
     let set = |one: &Directive| {
         one.depth == 0
             && one.words[0] == "env"
             && one.words.get(1).is_some_and(|v| v.starts_with("OPENSSL_CONF"))
     };
-    if environment && !directives.iter().any(set) {
-        let _ = write!(out, "env OPENSSL_CONF; {MARK}{end}");
+    // A new binary gets no variable but those (`ngx_exec_new_binary`). With its value, since an init script's may be
+    // gone.
+    let value = conf.map(|conf| format!("env \"OPENSSL_CONF={conf}\""));
+    let value = value.or(wish.environment.then(|| "env OPENSSL_CONF".to_owned()));
+    if let Some(value) = value.filter(|_| !directives.iter().any(set)) {
+        let _ = write!(out, "{value}; {MARK}{end}");
     }
     let at = block + tail.len() + 1;
-    let _ = write!(out, "{}    wattlock on; {MARK}{end}", &text[..at]);
+    out.push_str(&text[..at]);
+    if let Some(conf) = conf {
+        let _ = write!(out, "    wattlock_openssl_conf \"{conf}\"; {MARK}{end}");
+    }
+    let _ = write!(out, "    wattlock on; {MARK}{end}");
     if hybrid {
-        let _ = write!(out, "    {HYBRID_FIRST} {MARK}{end}");
+        let _ = write!(out, "    wattlock_hybrid on; {MARK}{end}");
     }
     out.push_str(&text[at..]);
     Ok(out)
+}
+
+fn printable(path: &Path) -> Result<&str> {
+    let text = path.to_str().with_context(|| format!("{}: not printable", path.display()))?;
+    wattlock_shell::nginx::place::plain(text)?;
+    Ok(text)
+}
+
+/// Whether a line of ours offers the hybrid.
+pub fn has_hybrid(text: &str) -> bool {
+    let offers = ["wattlock_hybrid", "ssl_ecdh_curve"];
+    text.lines().any(|line| marked(line) && offers.iter().any(|word| line.contains(word)))
+}
+
+/// The `openssl.cnf` of nginx's own that the text names.
+pub fn conf(text: &str) -> Option<PathBuf> {
+    all(text, "wattlock_openssl_conf").into_iter().next().map(|(_, path)| PathBuf::from(path))
 }
 
 /// The text without our lines.
@@ -302,12 +338,17 @@ pub fn diff(path: &Path, before: &str, after: &str) -> String {
 mod tests {
     use super::*;
 
+    fn wish(module: &str, environment: bool, hybrid: bool) -> Wish<'_> {
+        let module = Some(Path::new(module)).filter(|path| !path.as_os_str().is_empty());
+        Wish { module, conf: None, environment, hybrid }
+    }
+
     const DEBIAN: &str = "user www-data;\n# http {\nevents { worker_connections 768; }\n\nhttp { # all\n\tlog_format \
                           main '$a \"{\\'}';\n\tinclude x;\n\tserver { root /${b}; wattlock off; }\n}\n";
 
     #[test]
     fn what_enable_adds_disable_removes() {
-        let text = enabled(DEBIAN, Some(Path::new("/m/wattlock.so")), true, false).unwrap();
+        let text = enabled(DEBIAN, &wish("/m/wattlock.so", true, false)).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(
             lines[0].starts_with("load_module \"/m/wattlock.so\";")
@@ -320,38 +361,47 @@ mod tests {
         assert!(modules(DEBIAN).is_empty() && modules("load_module a/wattlock.so; {").is_empty());
         assert_eq!(disabled(&text), DEBIAN);
         assert_eq!(
-            enabled(&text, Some(Path::new("/m/wattlock.so")), true, false).unwrap(),
+            enabled(&text, &wish("/m/wattlock.so", true, false)).unwrap(),
             text,
             "a second time changes nothing"
         );
-        let moved = enabled(&text, Some(Path::new("/n/wattlock.so")), false, false).unwrap();
+        let moved = enabled(&text, &wish("/n/wattlock.so", false, false)).unwrap();
         assert!(!moved.contains("/m/") && !moved.contains("env "));
         assert_eq!(disabled(&moved), DEBIAN);
     }
 
     #[test]
     fn a_module_that_is_loaded_already_is_not_loaded_again() {
-        let text = enabled(DEBIAN, None, false, false).unwrap();
+        let text = enabled(DEBIAN, &wish("", false, false)).unwrap();
         assert!(modules(&text).is_empty() && text.contains(&format!("    wattlock on; {MARK}\n")), "{text}");
         assert_eq!(disabled(&text), DEBIAN);
-        let before = enabled(DEBIAN, Some(Path::new("/m/wattlock.so")), false, false).unwrap();
-        assert_eq!(enabled(&before, None, false, false).unwrap(), text, "a line of an earlier call goes");
+        let before = enabled(DEBIAN, &wish("/m/wattlock.so", false, false)).unwrap();
+        assert_eq!(
+            enabled(&before, &wish("", false, false)).unwrap(),
+            text,
+            "a line of an earlier call goes"
+        );
     }
 
     #[test]
     fn groups_are_added_when_they_are_asked_for_and_stay_until_disable() {
-        let module = Some(Path::new("/m.so"));
-        let text = enabled(DEBIAN, module, false, true).unwrap();
-        let line = format!("\n    wattlock on; {MARK}\n    {HYBRID_FIRST} {MARK}\n");
+        let text = enabled(DEBIAN, &wish("/m.so", false, true)).unwrap();
+        let line = format!("\n    wattlock on; {MARK}\n    wattlock_hybrid on; {MARK}\n");
         assert!(text.contains(&line), "{text}");
-        assert_eq!(enabled(&text, module, false, false).unwrap(), text, "a second time changes nothing");
+        assert_eq!(
+            enabled(&text, &wish("/m.so", false, false)).unwrap(),
+            text,
+            "a second time changes nothing"
+        );
         assert_eq!(disabled(&text), DEBIAN);
+        let former = text.replace("wattlock_hybrid on;", "ssl_ecdh_curve X25519MLKEM768:X25519;");
+        assert_eq!(enabled(&former, &wish("/m.so", false, false)).unwrap(), text, "a former version's line");
         let theirs = "http {\n\n  ssl_ecdh_curve\n X25519;\n}\n";
-        let told = enabled(theirs, module, false, true).unwrap_err().to_string();
+        let told = enabled(theirs, &wish("/m.so", false, true)).unwrap_err().to_string();
         assert!(told.starts_with("line 3: `ssl_ecdh_curve X25519` is there already"), "{told}");
-        assert!(enabled(theirs, module, false, false).is_ok());
+        assert!(enabled(theirs, &wish("/m.so", false, false)).is_ok());
         let of_a_server = "http {\n  server {\n    ssl_ecdh_curve X25519;\n  }\n}\n";
-        assert!(enabled(of_a_server, module, false, true).is_ok());
+        assert!(enabled(of_a_server, &wish("/m.so", false, true)).is_ok());
         assert_eq!(all(of_a_server, "ssl_ecdh_curve"), [(3, "X25519".to_owned())]);
     }
 
@@ -362,7 +412,7 @@ mod tests {
         assert_eq!(all(text, "include"), [(2, "y".to_owned())]);
         let other = "load_module /opt/wattlock/ngx_other.so;\nhttp {\n}\n";
         assert!(modules(other).is_empty());
-        assert!(enabled(other, Some(Path::new("/m/wattlock.so")), false, false).is_ok());
+        assert!(enabled(other, &wish("/m/wattlock.so", false, false)).is_ok());
     }
 
     #[test]
@@ -392,15 +442,14 @@ mod tests {
     #[test]
     fn line_ends_of_another_system_are_kept() {
         let text = DEBIAN.replace('\n', "\r\n");
-        let on = enabled(&text, Some(Path::new("/m.so")), false, false).unwrap();
+        let on = enabled(&text, &wish("/m.so", false, false)).unwrap();
         assert_eq!(on.matches('\n').count(), on.matches("\r\n").count());
         assert_eq!(disabled(&on), text);
     }
 
     #[test]
     fn what_cannot_be_changed_safely_is_refused() {
-        let told =
-            |text: &str| enabled(text, Some(Path::new("/m.so")), false, false).unwrap_err().to_string();
+        let told = |text: &str| enabled(text, &wish("/m.so", false, false)).unwrap_err().to_string();
         assert!(told("events {}\n").contains("no http block"));
         assert!(told("events {}\nhttp { include x; }\n").contains("same line"));
         assert!(told("http {}").contains("one line"));
@@ -409,29 +458,49 @@ mod tests {
         assert!(told("http {\nroot \"x;\n}\n").contains("line 2"));
         assert!(told("http {\n wattlock on;\n}\n").contains("by hand"));
         assert!(told("load_module a/ngx_http_wattlock_module.so;\nhttp {\n}\n").contains("by hand"));
-        assert!(enabled("http {\n}\n", Some(Path::new("/m\".so")), false, false).is_err());
+        assert!(enabled("http {\n}\n", &wish("/m\".so", false, false)).is_err());
     }
 
     #[test]
     fn a_refusal_is_one_line_whatever_a_quote_holds() {
         let text = "load_module \"a\nwattlock.so\";\nhttp {\n}\n";
-        let told = enabled(text, Some(Path::new("/m.so")), false, false).unwrap_err().to_string();
+        let told = enabled(text, &wish("/m.so", false, false)).unwrap_err().to_string();
         assert!(told.contains("a\\nwattlock.so") && !told.contains('\n'), "{told}");
+    }
+
+    #[test]
+    fn an_openssl_cnf_of_its_own_is_named_to_the_module_and_to_a_new_binary() {
+        let conf = Some(Path::new("/etc/wattlock/nginx-openssl.cnf"));
+        let wish = Wish { module: None, conf, environment: true, hybrid: false };
+        let text = enabled(DEBIAN, &wish).unwrap();
+        assert!(
+            text.starts_with(&format!("env \"OPENSSL_CONF=/etc/wattlock/nginx-openssl.cnf\"; {MARK}\n")),
+            "{text}"
+        );
+        let http = text.split_once("http { # all\n").unwrap().1;
+        assert!(
+            http.starts_with("    wattlock_openssl_conf \"/etc/wattlock/nginx-openssl.cnf\"; "),
+            "{text}"
+        );
+        assert_eq!(super::conf(&text).as_deref(), conf);
+        assert_eq!(disabled(&text), DEBIAN);
+        let theirs = format!("env OPENSSL_CONF;\n{DEBIAN}");
+        assert_eq!(enabled(&theirs, &wish).unwrap().matches("env ").count(), 1);
     }
 
     #[test]
     fn an_environment_line_of_theirs_is_enough() {
         let text = "env OPENSSL_CONF=/x;\nhttp {\n}\n";
-        assert_eq!(enabled(text, Some(Path::new("/m.so")), true, false).unwrap().matches("env ").count(), 1);
+        assert_eq!(enabled(text, &wish("/m.so", true, false)).unwrap().matches("env ").count(), 1);
     }
 
     #[test]
     fn a_diff_shows_what_changes_and_a_little_around_it() {
         let before = "a\nb\nc\nd\nhttp {\n}\n";
-        let after = enabled(before, Some(Path::new("/m.so")), false, false);
+        let after = enabled(before, &wish("/m.so", false, false));
         assert!(after.is_err(), "a word without an end is no directive");
         let before = "a;\nb;\nc;\nd;\nhttp {\n}\n";
-        let after = enabled(before, Some(Path::new("/m.so")), false, false).unwrap();
+        let after = enabled(before, &wish("/m.so", false, false)).unwrap();
         let shown = diff(Path::new("f"), before, &after);
         let wanted = format!(
             "--- f\n+++ f\n@@ line 1 @@\n+load_module \"/m.so\"; {MARK}\n a;\n b;\n@@ line 4 @@\n d;\n http {{\n+    wattlock on; {MARK}\n }}\n"

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde_json::Value;
-use wattlock_shell::nginx::place::{Nginx, Parts};
+use wattlock_shell::nginx::place::Nginx;
 use wattlock_shell::nginx::server::{HYBRID, HYBRID_FIRST, OpenSsl};
 
-use super::{edit, read, start};
+use super::check::start;
+use super::edit;
+use super::file::read;
 
 /// Files that include each other have an end.
 const MOST_FILES: usize = 1000;
@@ -18,21 +20,26 @@ const MOST_FILES: usize = 1000;
 pub struct Line {
     file: PathBuf,
     number: usize,
-    groups: String,
+    /// None if the line is the module's, `wattlock_hybrid on`: it offers the hybrid if there is one.
+    groups: Option<String>,
     /// Of `enable`.
     pub ours: bool,
 }
 
 impl std::fmt::Display for Line {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}: `ssl_ecdh_curve {}`", self.file.display(), self.number, self.groups.escape_debug())
+        let place = format!("{}:{}", self.file.display(), self.number);
+        match &self.groups {
+            Some(groups) => write!(f, "{place}: `ssl_ecdh_curve {}`", groups.escape_debug()),
+            None => write!(f, "{place}: `wattlock_hybrid on`"),
+        }
     }
 }
 
 impl Line {
     /// Whether it is no line for an OpenSSL without the hybrid. (`?` before a name leaves it out there, since OpenSSL 3.3.)
     pub fn needs_hybrid(&self) -> bool {
-        self.groups.split([':', '/']).any(|group| {
+        self.groups.as_deref().unwrap_or_default().split([':', '/']).any(|group| {
             !group.contains('?') && group.trim_start_matches(['*', '-']).eq_ignore_ascii_case(HYBRID)
         })
     }
@@ -53,7 +60,12 @@ pub fn lines(config: &Path) -> Vec<Line> {
         }
         for (number, groups) in edit::all(&text, "ssl_ecdh_curve") {
             let ours = text.lines().nth(number - 1).is_some_and(edit::marked);
-            found.push(Line { file: file.clone(), number, groups, ours });
+            found.push(Line { file: file.clone(), number, groups: Some(groups), ours });
+        }
+        for (number, _) in edit::all(&text, "wattlock_hybrid").into_iter().filter(|(_, value)| value == "on")
+        {
+            let ours = text.lines().nth(number - 1).is_some_and(edit::marked);
+            found.push(Line { file: file.clone(), number, groups: None, ours });
         }
     }
     found
@@ -94,8 +106,8 @@ pub fn is_about(words: &str) -> bool {
 /// What nginx's words about the hybrid mean.
 pub fn remedy() -> String {
     format!(
-        "this OpenSSL has {HYBRID} only with the provider (`wattlock openssl enable`; a setting `algorithms` must name \
-         `ml-kem`)"
+        "this OpenSSL has {HYBRID} only with the provider (`wattlock nginx enable`, or for all programs `wattlock \
+         openssl enable`; a setting `algorithms` must name `ml-kem`)"
     )
 }
 
@@ -109,9 +121,9 @@ pub fn that_need_the_provider(nginx: &Nginx, config: &Path) -> Vec<Line> {
 }
 
 /// Whether all is well with a configuration's groups, and words, line by line.
-pub fn looked_at(nginx: &Nginx, parts: &Parts, config: &Path) -> Vec<(bool, String)> {
+pub fn looked_at(nginx: &Nginx, installed: OpenSsl<'_>, config: &Path) -> Vec<(bool, String)> {
     let own = has_hybrid(nginx, OpenSsl::Stock);
-    match own.and_then(|own| Ok((own, has_hybrid(nginx, OpenSsl::AsInstalled(parts))?))) {
+    match own.and_then(|own| Ok((own, has_hybrid(nginx, installed)?))) {
         Ok((own, here)) => judged(&lines(config), own, here),
         Err(error) => vec![(false, format!("{error:#}"))],
     }
@@ -131,6 +143,11 @@ fn judged(lines: &[Line], own: bool, here: bool) -> Vec<(bool, String)> {
         return vec![(true, words)];
     }
     let told = |line: &Line| match (line.needs_hybrid(), own, here) {
+        _ if line.groups.is_none() => match (own, here) {
+            (true, _) => (true, format!("{line}; OpenSSL has {HYBRID} itself")),
+            (_, true) => (true, format!("{line}; OpenSSL has {HYBRID} from the provider")),
+            _ => (false, format!("{line}: not offered, since {}", remedy())),
+        },
         (false, ..) => (true, format!("{line}, without {HYBRID}")),
         (true, true, _) => (true, format!("{line}; OpenSSL has {HYBRID} itself")),
         (true, false, true) => (
@@ -167,7 +184,7 @@ mod tests {
     use super::*;
 
     fn line(groups: &str) -> Line {
-        Line { file: "/n.conf".into(), number: 3, groups: groups.into(), ours: false }
+        Line { file: "/n.conf".into(), number: 3, groups: Some(groups.into()), ours: false }
     }
 
     #[test]
@@ -192,6 +209,9 @@ mod tests {
         assert_eq!(good(&both, true, false), [true, true]);
         assert_eq!(good(&[], false, false), [true]);
         assert!(judged(&[], false, true)[0].1.contains("without X25519MLKEM768"));
+        let of_the_module = [Line { groups: None, ..line("") }];
+        assert_eq!(good(&of_the_module, false, false), [false]);
+        assert_eq!(good(&of_the_module, false, true), [true]);
         let named = &judged(&both, false, true)[1].1;
         assert!(
             named.starts_with("/n.conf:3: ") && named.contains("without which nginx does not start"),
@@ -207,13 +227,16 @@ mod tests {
         let marked = format!("ssl_ecdh_curve a; {}", edit::MARK);
         put(
             "nginx.conf",
-            &format!("http {{\n  {marked}\n  include sites/*.conf;\n  include nginx.conf;\n}}\n"),
+            &format!(
+                "http {{\n  {marked}\n  include sites/*.conf;\n  include nginx.conf;\n  wattlock_hybrid on;\n}}\n"
+            ),
         );
         put("sites/one.conf", "server {\n  # ssl_ecdh_curve no;\n  ssl_ecdh_curve \"b:c\";\n}\n");
         put("sites/two", "ssl_ecdh_curve d;\n");
         let found = lines(&folder.path().join("nginx.conf"));
-        let told: Vec<_> = found.iter().map(|line| (line.number, &*line.groups, line.ours)).collect();
-        assert_eq!(told, [(2, "a", true), (3, "b:c", false)]);
+        let told: Vec<_> =
+            found.iter().map(|line| (line.number, line.groups.as_deref(), line.ours)).collect();
+        assert_eq!(told, [(2, Some("a"), true), (5, None, false), (3, Some("b:c"), false)]);
     }
 
     #[test]

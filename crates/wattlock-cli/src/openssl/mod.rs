@@ -7,8 +7,9 @@ pub mod check;
 mod conf;
 mod diff;
 mod elf;
+pub mod own;
 pub mod place;
-mod plan;
+pub(crate) mod plan;
 mod sandboxed;
 #[allow(dead_code, unreachable_pub, reason = "the provider's file; this program needs only names and checks")]
 // Compiled in rather than linked: the provider's crate links libcrypto, which this program does not need.
@@ -141,7 +142,9 @@ fn enable(command: &Enable, choice: &Choice) -> Result<()> {
     for warning in parts::warnings(&module, "programs do without Wattlock") {
         eprintln!("wattlock: {warning}");
     }
-    let wish = Wish { module: &module, settings: &settings };
+    // Of a program's own file.
+    let alone = split.found && plan::has_alone(&source.text);
+    let wish = Wish { module: &module, settings: &settings, alone };
     let text = plan::with_block(&split.rest, &wish).map_err(named)?;
     if text == source.text {
         say!("{shown}: enabled already, nothing to change; `wattlock openssl check` says whether it works");

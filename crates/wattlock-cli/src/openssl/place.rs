@@ -30,12 +30,18 @@ pub fn configuration(given: Option<&Path>) -> Result<PathBuf> {
     let named = given.map(Path::to_owned).or_else(|| std::env::var_os("OPENSSL_CONF").map(PathBuf::from));
     match named {
         Some(path) => std::path::absolute(&path).with_context(|| path.display().to_string()),
-        None => {
-            // Debian's is a link to /etc/ssl, which is the file that is meant.
-            let path = trial::named_folder("-d")?.join("openssl.cnf");
-            Ok(path.canonicalize().unwrap_or(path))
-        }
+        None => of_the_system(),
     }
+}
+
+/// The file of every program that names none.
+///
+/// # Errors
+/// No `openssl` program to ask.
+pub fn of_the_system() -> Result<PathBuf> {
+    // Debian's is a link to /etc/ssl, which is the file that is meant.
+    let path = trial::named_folder("-d")?.join("openssl.cnf");
+    Ok(path.canonicalize().unwrap_or(path))
 }
 
 impl Source {

@@ -11,8 +11,9 @@ use anyhow::{Context, Result, bail};
 use super::conf::{Conf, Entry, continues, written};
 use super::settings::{KEYS, Settings};
 
-const BEGIN: &str =
-    "# BEGIN wattlock: added by `wattlock openssl enable`, removed by `wattlock openssl disable`";
+const BEGIN: &str = "# BEGIN wattlock: ";
+/// Whose block in openssl.cnf it is.
+const ADDED: &str = "added by `wattlock openssl enable`, removed by `wattlock openssl disable`";
 /// Ends the first line of a block before which a line end had to be added.
 const NO_END: &str = " (the line before had no end)";
 const END: &str = "# END wattlock";
@@ -23,6 +24,8 @@ const PROVIDERS: &str = "wattlock_providers";
 const DEFAULT: &str = "wattlock_default";
 const PROPERTIES: &str = "wattlock_properties";
 const OURS: &str = "wattlock_sect";
+/// The entry, and its section, that nginx's module asks for (nginx/src/wattlock_openssl.c).
+const ALONE: &str = "wattlock_alone";
 
 /// What is preferred.
 const PREFERENCE: &str = "?provider=wattlock";
@@ -68,6 +71,12 @@ pub fn split(text: &[u8]) -> Result<Split> {
             "the lines `# BEGIN wattlock` and `# END wattlock` are not one pair; put them in order by hand"
         ),
     }
+}
+
+/// Whether our block in a file has the entry for nginx's module.
+pub fn has_alone(text: &[u8]) -> bool {
+    let entry = format!("{ALONE} = ");
+    text.split(|byte| *byte == b'\n').any(|line| line.starts_with(entry.as_bytes()))
 }
 
 /// What a file says of providers, seen from ours.
@@ -199,6 +208,9 @@ pub struct Wish<'a> {
     pub module: &'a Path,
     /// Settings, checked.
     pub settings: &'a [(String, String)],
+    /// Whether there is also an entry with the provider and the properties alone: for nginx's module, when OpenSSL has
+    /// read another file.
+    pub alone: bool,
 }
 
 /// Checks settings against those that the provider knows.
@@ -259,23 +271,30 @@ pub fn with_block(rest: &[u8], wish: &Wish<'_>) -> Result<Vec<u8>> {
         bail!("the last line ends in a backslash: whatever is added would belong to it");
     }
     let lines = block(&conf, &state, wish)?;
-    let end = if rest.windows(2).any(|two| two == b"\r\n") { "\r\n" } else { "\n" };
-    let unfinished = rest.last().is_some_and(|byte| *byte != b'\n');
-    let mut text = rest.to_vec();
-    if unfinished {
-        text.extend_from_slice(end.as_bytes());
-    }
-    let begin = format!("{BEGIN}{}", if unfinished { NO_END } else { "" });
-    for line in [begin].into_iter().chain(lines).chain([END.to_owned()]) {
-        text.extend_from_slice(line.as_bytes());
-        text.extend_from_slice(end.as_bytes());
-    }
+    let text = appended(rest, ADDED, &lines);
     let result = State::of(&Conf::read(&text)?)?;
     let as_wished = result.enabled() && result.module.as_deref().map(Path::new) == Some(wish.module);
     if !as_wished {
         bail!("what this file says otherwise would keep Wattlock from being used");
     }
     Ok(text)
+}
+
+/// A file without such a block, with a block of lines at its end, which [`split`] takes out again. `whose` is for people,
+/// in one line.
+pub fn appended(rest: &[u8], whose: &str, lines: &[String]) -> Vec<u8> {
+    let end = if rest.windows(2).any(|two| two == b"\r\n") { "\r\n" } else { "\n" };
+    let unfinished = rest.last().is_some_and(|byte| *byte != b'\n');
+    let mut text = rest.to_vec();
+    if unfinished {
+        text.extend_from_slice(end.as_bytes());
+    }
+    let begin = format!("{BEGIN}{whose}{}", if unfinished { NO_END } else { "" });
+    for line in [&*begin].into_iter().chain(lines.iter().map(String::as_str)).chain([END]) {
+        text.extend_from_slice(line.as_bytes());
+        text.extend_from_slice(end.as_bytes());
+    }
+    text
 }
 
 fn block(conf: &Conf, state: &State, wish: &Wish<'_>) -> Result<Vec<String>> {
@@ -338,6 +357,10 @@ fn block(conf: &Conf, state: &State, wish: &Wish<'_>) -> Result<Vec<String>> {
     if merged != state.properties {
         section(&mut lines, algorithms, &[("default_properties", &merged)])?;
     }
+    if wish.alone {
+        section(&mut lines, "default", &[(ALONE, own(ALONE)?)])?;
+        section(&mut lines, ALONE, &[("providers", providers), ("alg_section", algorithms)])?;
+    }
     lines.push(format!("[{}]", conf.last));
     Ok(lines)
 }
@@ -347,12 +370,13 @@ mod tests {
     use super::*;
 
     fn added(text: &str) -> String {
-        let wish = Wish { module: Path::new("/w.so"), settings: &[("policy".into(), "eeca".into())] };
+        let wish =
+            Wish { module: Path::new("/w.so"), settings: &[("policy".into(), "eeca".into())], alone: false };
         String::from_utf8(with_block(text.as_bytes(), &wish).unwrap()).unwrap()
     }
 
     fn refused(text: &str) -> String {
-        let wish = Wish { module: Path::new("/w.so"), settings: &[] };
+        let wish = Wish { module: Path::new("/w.so"), settings: &[], alone: false };
         with_block(text.as_bytes(), &wish).unwrap_err().to_string()
     }
 

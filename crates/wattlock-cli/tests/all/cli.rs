@@ -642,7 +642,7 @@ fn options_about_engines_are_refused_where_they_do_nothing() {
 fn nginx_enable_and_disable_refuse_the_files_that_they_do_not_use() {
     let desk = Desk::new();
     for arguments in [
-        &["nginx", "enable", "--dry-run", "--provider", "a"][..],
+        &["nginx", "enable", "--all-programs", "--provider", "a"][..],
         &["nginx", "disable", "--dry-run", "--provider", "a"],
         &["nginx", "disable", "--dry-run", "--module", "a"],
     ] {

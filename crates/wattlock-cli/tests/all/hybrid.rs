@@ -74,27 +74,19 @@ fn enable_offers_the_hybrid_with_a_line_of_its_own_and_check_says_what_it_needs(
     assert!(*good && told.contains("no `ssl_ecdh_curve`"), "{told}");
     assert_eq!(told.contains("without X25519MLKEM768"), !openssl_has_it(), "{told}");
 
-    let output = nginx(&place, &["enable", "--yes", "--hybrid"], &file, none);
-    if openssl_has_it() {
+    for there in [none, &conf] {
+        let output = nginx(&place, &["enable", "--yes", "--hybrid"], &file, there);
         assert!(output.status.success(), "{}", words(&output));
-    } else {
-        let said = words(&output);
-        assert!(!output.status.success() && said.contains("only with the provider"), "{said}");
-        assert_eq!(fs::read_to_string(&file).unwrap(), before);
     }
-    let output = nginx(&place, &["enable", "--yes", "--hybrid"], &file, &conf);
-    assert!(output.status.success(), "{}", words(&output));
-    let line =
-        "    ssl_ecdh_curve X25519MLKEM768:X25519:prime256v1:secp384r1; # by `wattlock nginx enable`\n";
+    let line = "    wattlock_hybrid on; # by `wattlock nginx enable`\n";
     assert!(fs::read_to_string(&file).unwrap().contains(line));
     let [(good, told)] = &groups(&place, &file, &conf)[..] else { panic!("one line") };
     assert!(*good && told.contains("nginx.conf:"), "{told}");
     if !openssl_has_it() {
-        assert!(told.contains("from the provider, without which nginx does not start"), "{told}");
+        assert!(told.ends_with("from the provider"), "{told}");
         let [(good, told)] = &groups(&place, &file, none)[..] else { panic!("one line") };
-        assert!(!good && told.contains("nginx does not start"), "{told}");
+        assert!(!good && told.contains("not offered"), "{told}");
     }
-    // Also without the provider, for which the line is what keeps nginx from starting.
     let output = nginx(&place, &["disable", "--yes"], &file, none);
     assert!(output.status.success(), "{}", words(&output));
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
@@ -118,12 +110,13 @@ fn a_line_by_hand_stays_and_both_kinds_of_disable_say_that_it_needs_the_provider
         assert_eq!(warned, !openssl_has_it(), "{said}");
     };
     if !openssl_has_it() {
-        // Without the provider nginx refuses the person's line, and everything stays.
-        let on = fs::read_to_string(&file).unwrap();
+        // Without the provider nginx refuses the person's line, with Wattlock and without.
         let output = nginx(&place, &["disable", "--yes"], &file, Path::new("/dev/null"));
         let said = words(&output);
-        assert!(!output.status.success() && said.contains("only with the provider"), "{said}");
-        assert_eq!(fs::read_to_string(&file).unwrap(), on);
+        assert!(output.status.success() && said.contains("refuses it without"), "{said}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), before);
+        let output = nginx(&place, &["enable", "--yes", "--hybrid"], &file, &conf);
+        assert!(output.status.success(), "{}", words(&output));
     }
     let output = nginx(&place, &["disable", "--yes"], &file, &conf);
     assert!(output.status.success(), "{}", words(&output));

@@ -26,6 +26,7 @@ mod json;
 mod known_volumes;
 mod mount_commands;
 mod nginx;
+mod one_program;
 mod openssl;
 mod progress;
 mod report;

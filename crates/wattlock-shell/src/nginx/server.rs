@@ -113,7 +113,7 @@ pub struct Listener {
 }
 
 /// How OpenSSL inside nginx is configured.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub enum OpenSsl<'a> {
     /// With OpenSSL's own providers only.
     Stock,
@@ -129,6 +129,13 @@ pub enum OpenSsl<'a> {
     Wattlock(&'a Parts),
     /// With the module, and with whatever configuration this process's environment or the system has.
     AsInstalled(&'a Parts),
+    /// With the module, and with this configuration of OpenSSL.
+    Named {
+        /// Module and provider.
+        parts: &'a Parts,
+        /// The `openssl.cnf`.
+        conf: &'a Path,
+    },
 }
 
 impl OpenSsl<'_> {
@@ -136,7 +143,9 @@ impl OpenSsl<'_> {
     fn module(&self) -> Option<&Path> {
         match self {
             OpenSsl::Stock | OpenSsl::Provider { .. } => None,
-            OpenSsl::Wattlock(parts) | OpenSsl::AsInstalled(parts) => Some(&parts.module),
+            OpenSsl::Wattlock(parts) | OpenSsl::AsInstalled(parts) | OpenSsl::Named { parts, .. } => {
+                Some(&parts.module)
+            }
         }
     }
 }
@@ -222,6 +231,10 @@ impl Server {
         let mut command = ending_with_us(&nginx.command());
         let text = match openssl {
             OpenSsl::AsInstalled(_) => None,
+            OpenSsl::Named { conf, .. } => {
+                command.env("OPENSSL_CONF", conf);
+                None
+            }
             OpenSsl::Stock => Some(String::new()),
             OpenSsl::Provider { provider, settings } => Some(provider_section(provider, settings)?),
             OpenSsl::Wattlock(parts) => Some(provider_section(&parts.provider, &parts.settings)?),

@@ -1,0 +1,190 @@
+//! Changes of configuration files that belong together: shown, written each at once, and taken back if one fails.
+//!
+//! A file that somebody has changed since it was read is not written, a link is not followed, and root writes only
+//! where root alone may. A folder that is made for a file goes when the file does and nothing else is in it.
+
+use std::fs::{File, Permissions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use wattlock_door::one_line;
+
+use crate::openssl::unified;
+use crate::trusted;
+
+/// A file as it was read, and as it is to be; `None` is no file.
+#[derive(Debug)]
+pub struct Change {
+    pub path: PathBuf,
+    before: Option<Vec<u8>>,
+    pub after: Option<Vec<u8>>,
+}
+
+impl Change {
+    /// Reads a file; what it is to be is what `next` makes of it.
+    ///
+    /// # Errors
+    /// It is no file of its own, or cannot be read; or those of `next`, with the file's name.
+    pub fn of(path: &Path, next: impl FnOnce(Option<&[u8]>) -> Result<Option<Vec<u8>>>) -> Result<Change> {
+        let before = read(path)?;
+        let after = next(before.as_deref()).with_context(|| one_line(path))?;
+        Ok(Change { path: path.to_owned(), before, after })
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_none(&self) -> bool {
+        self.before == self.after
+    }
+
+    /// As `diff -u` prints it.
+    pub fn shown(&self) -> String {
+        let text = |side: &Option<Vec<u8>>| side.clone().unwrap_or_default();
+        unified(&self.path, &text(&self.before), &text(&self.after))
+    }
+
+    /// Writes or removes the file.
+    ///
+    /// # Errors
+    /// Somebody changed it meanwhile, others than root may change it, or it cannot be written. It is as it was then.
+    pub fn make(&self) -> Result<()> {
+        self.put(self.before.as_deref(), self.after.as_deref())
+    }
+
+    /// Undoes [`Change::make`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn undo(&self) -> Result<()> {
+        self.put(self.after.as_deref(), self.before.as_deref())
+    }
+
+    fn put(&self, from: Option<&[u8]>, to: Option<&[u8]>) -> Result<()> {
+        if from == to {
+            return Ok(());
+        }
+        let named = || one_line(&self.path);
+        trusted::only_by_root(&self.path)?;
+        ensure!(
+            read(&self.path)?.as_deref() == from,
+            "{}: somebody changed it meanwhile; try again",
+            named()
+        );
+        let folder = self.path.parent().context("a file lies in a folder")?;
+        match to {
+            Some(text) => {
+                std::fs::create_dir_all(folder).with_context(|| one_line(folder))?;
+                write(&self.path, folder, text).with_context(named)?;
+            }
+            None => {
+                std::fs::remove_file(&self.path).with_context(named)?;
+                // One with other files stays.
+                let _ = std::fs::remove_dir(folder);
+            }
+        }
+        // The name in the folder is what must outlive a power cut; some file systems cannot be asked to.
+        let _ = File::open(folder).and_then(|folder| folder.sync_all());
+        Ok(())
+    }
+}
+
+/// Makes changes in turn; takes back those made if one fails.
+///
+/// # Errors
+/// As [`Change::make`].
+pub fn make_all(changes: &[Change]) -> Result<()> {
+    for (at, change) in changes.iter().enumerate() {
+        if let Err(error) = change.make() {
+            undo_all(&changes[..at])?;
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Takes changes back, the last first.
+///
+/// # Errors
+/// The first that could not be; the others are.
+pub fn undo_all(changes: &[Change]) -> Result<()> {
+    let undone = changes.iter().rev().map(|change| change.undo().context("undoing"));
+    undone.fold(Ok(()), |first: Result<()>, next| first.and(next))
+}
+
+/// A file's bytes; `None` if there is no file.
+fn read(path: &Path) -> Result<Option<Vec<u8>>> {
+    let named = || one_line(path);
+    match path.symlink_metadata() {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(error).with_context(named),
+        Ok(about) if !about.is_file() => bail!("{}: not a file of its own; take it away", named()),
+        Ok(_) => std::fs::read(path).map(Some).with_context(named),
+    }
+}
+
+/// A whole file in the place of what is there, with its owner and permissions.
+fn write(path: &Path, folder: &Path, text: &[u8]) -> Result<()> {
+    let mut new = tempfile::Builder::new().prefix(".wattlock-").tempfile_in(folder)?;
+    new.write_all(text)?;
+    let permissions = match path.symlink_metadata() {
+        Ok(about) => {
+            chown(new.path(), Some(about.uid()), Some(about.gid()))?;
+            about.permissions()
+        }
+        Err(_) => Permissions::from_mode(0o644),
+    };
+    new.as_file().set_permissions(permissions)?;
+    new.as_file().sync_all()?;
+    new.persist(path)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(text: &str) -> impl FnOnce(Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+        let text = text.as_bytes().to_vec();
+        move |_| Ok(Some(text))
+    }
+
+    #[test]
+    fn what_is_made_is_undone_with_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let (old, new) = (folder.path().join("old"), folder.path().join("made/new"));
+        std::fs::write(&old, "a\n").unwrap();
+        std::fs::set_permissions(&old, Permissions::from_mode(0o640)).unwrap();
+        let changes = [Change::of(&old, to("b\n")).unwrap(), Change::of(&new, to("c\n")).unwrap()];
+        assert!(changes[0].shown().contains("-a\n+b\n") && changes[1].shown().contains("+c\n"));
+        make_all(&changes).unwrap();
+        assert_eq!(std::fs::read(&new).unwrap(), b"c\n");
+        assert_eq!(old.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        undo_all(&changes).unwrap();
+        assert_eq!(std::fs::read(&old).unwrap(), b"a\n");
+        assert!(!folder.path().join("made").exists());
+    }
+
+    #[test]
+    fn what_somebody_changed_meanwhile_stays_and_the_others_come_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, two] = ["one", "two"].map(|name| folder.path().join(name));
+        let changes = [Change::of(&one, to("1")).unwrap(), Change::of(&two, to("2")).unwrap()];
+        std::fs::write(&two, "theirs").unwrap();
+        let told = make_all(&changes).unwrap_err().to_string();
+        assert!(told.contains("meanwhile"), "{told}");
+        assert!(!one.exists() && std::fs::read(&two).unwrap() == b"theirs");
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [link, target] = ["link", "target"].map(|name| folder.path().join(name));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(Change::of(&link, to("x")).is_err() && !target.exists());
+        std::fs::remove_file(&link).unwrap();
+        let change = Change::of(&link, to("x")).unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(change.make().is_err() && !target.exists());
+    }
+}

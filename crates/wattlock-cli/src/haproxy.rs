@@ -1,0 +1,132 @@
+//! `wattlock haproxy`: HAProxy's service, and no other program, gets an `openssl.cnf` with the provider. HAProxy's own
+//! configuration is not touched, and handshakes do not pause (docs/use/haproxy.md).
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use wattlock_door::one_line;
+use wattlock_shell::parts;
+
+use crate::ask;
+use crate::changes::{Change, make_all, undo_all};
+use crate::openssl::{own, place};
+use crate::service::{self, Service, Wish};
+
+const NAME: &str = "haproxy";
+
+/// Have HAProxy's service use Wattlock's provider, or not
+#[derive(Debug, Args)]
+pub struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Give the service an openssl.cnf of its own, with the provider
+    Enable(Enable),
+    /// Take out what `enable` added
+    Disable(Common),
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    /// Restart the service, too
+    #[arg(long)]
+    restart: bool,
+}
+
+#[derive(Debug, Args)]
+struct Enable {
+    #[command(flatten)]
+    common: Common,
+    /// The provider; without it, the installed one, else the one built with this program
+    #[arg(long, value_name = "PATH")]
+    provider: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(command: &Command) -> Result<()> {
+    match &command.what {
+        What::Enable(command) => enable(command),
+        What::Disable(common) => disable(common),
+    }
+}
+
+fn enable(command: &Enable) -> Result<()> {
+    let program = Path::new("/usr/sbin/haproxy").canonicalize().context("no haproxy is installed")?;
+    let service = Service::of(NAME, &program);
+    if !service.has_unit() {
+        bail!("no haproxy.service of systemd starts {}: give it OPENSSL_CONF by hand", program.display());
+    }
+    if own::is_for_all()? {
+        say!("the system's openssl.cnf has Wattlock for every program, haproxy too: nothing to change");
+        return Ok(());
+    }
+    if let Some(place) = service.sets()? {
+        bail!("{} gives haproxy another OPENSSL_CONF: take that line out first", one_line(&place));
+    }
+    let provider = place::module_to_stay(command.provider.as_deref())?;
+    for warning in parts::warnings(&provider, "haproxy does without Wattlock") {
+        eprintln!("wattlock: {warning}");
+    }
+    let conf = own::path(NAME);
+    let with = |before: Option<&[u8]>| own::with(before, NAME, &provider).map(Some);
+    let first = [Change::of(&conf, with)?];
+    let last = service.changes(&Wish { conf: Some(&conf), guard: None })?;
+    let all = first.iter().chain(&last);
+    if all.clone().all(Change::is_none) {
+        say!("haproxy has it already: nothing to change");
+        return Ok(());
+    }
+    for change in all {
+        put!("{}", change.shown());
+    }
+    if command.common.dry_run || !ask::agreed(command.common.yes)? {
+        return Ok(());
+    }
+    make_all(&first)?;
+    if let Err(error) = own::tried(&conf, &provider).and_then(|()| make_all(&last)) {
+        undo_all(&first)?;
+        return Err(error.context("everything is as it was"));
+    }
+    if !Path::new("/run/systemd/system").is_dir() {
+        say!(
+            "systemd does not run here, and the drop-in is for it: set OPENSSL_CONF={} where haproxy is started",
+            conf.display()
+        );
+    }
+    settled(&service, &command.common)
+}
+
+fn disable(common: &Common) -> Result<()> {
+    let changes = service::removals(NAME)?;
+    if changes.is_empty() {
+        say!("haproxy has nothing of Wattlock's: nothing to change");
+        return Ok(());
+    }
+    for change in &changes {
+        put!("{}", change.shown());
+    }
+    if common.dry_run || !ask::agreed(common.yes)? {
+        return Ok(());
+    }
+    make_all(&changes)?;
+    service::name_what_stays(&changes, NAME)?;
+    settled(&Service::of(NAME, Path::new("/usr/sbin/haproxy")), common)
+}
+
+fn settled(service: &Service, common: &Common) -> Result<()> {
+    service.settle(common.restart)?;
+    if !common.restart {
+        say!("to take effect: {}", service.restart());
+    }
+    Ok(())
+}

@@ -1,0 +1,375 @@
+//! `enable` and `disable`: the lines of `nginx.conf`, and with them the files by which nginx's service has an
+//! `openssl.cnf` of its own and is guarded. All of it is shown and asked for once, and all of it is undone if nginx
+//! refuses.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use wattlock_door::one_line;
+use wattlock_shell::nginx::place::{Nginx, Parts};
+use wattlock_shell::nginx::server::OpenSsl;
+use wattlock_shell::parts::{self, First};
+use wattlock_shell::setup::Choice;
+
+use super::check::{Check, check, probe};
+use super::file::{Environment, Refused, back_up, backup_of, beside, read, replace, set_aside, test};
+use super::{About, Change, Enable, USUAL, edit, groups, warn_of_groups};
+use crate::ask;
+use crate::changes::{self, make_all, undo_all};
+use crate::openssl::{own, place};
+use crate::service::{self, Service};
+
+const NAME: &str = "nginx";
+
+/// What is changed together.
+struct Set<'a> {
+    nginx: &'a Nginx,
+    file: &'a Path,
+    before: &'a str,
+    after: &'a str,
+    /// Files that are there before `nginx.conf` names them, and how they are tried.
+    first: Vec<changes::Change>,
+    tried: &'a dyn Fn() -> Result<()>,
+    /// Files that follow it.
+    last: Vec<changes::Change>,
+    /// How nginx must accept it.
+    environment: Environment<'a>,
+    /// Whether lines are taken out.
+    out: bool,
+}
+
+pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
+    let about = &command.change.about;
+    let nginx = about.places.nginx()?;
+    if let Some(why) = nginx.obstacle()? {
+        bail!("{}: {why}", nginx.program.display());
+    }
+    let file = about.file(&nginx)?;
+    let before = read(&file)?;
+    let of_service = about.is_of_the_service(&nginx, &file);
+    let alone = of_service && !command.all_programs && !for_all_already()?;
+    if !alone {
+        about.refuse_provider()?;
+    }
+    let loaded = about.loaded(&nginx, &file, &before);
+    let module = match &loaded {
+        Some((by, _)) if about.places.module.is_some() => {
+            bail!("--module does nothing here: {} loads a module already", by.display())
+        }
+        Some((_, module)) => module.clone(),
+        None => about.places.module(&nginx, First::Installed)?,
+    };
+    let provider = alone.then(|| place::module_to_stay(about.places.provider.as_deref())).transpose()?;
+    let lost = [
+        (Some(&module), "nginx does without Wattlock, if it is guarded, or does not start"),
+        (provider.as_ref(), "nginx does without Wattlock"),
+    ];
+    for (part, lost) in lost.into_iter().filter_map(|(part, lost)| Some((part?, lost))) {
+        parts::warnings(part, lost).iter().for_each(|warning| eprintln!("wattlock: {warning}"));
+    }
+    let conf = alone.then(|| own::path(NAME));
+    let environment = !alone && std::env::var_os("OPENSSL_CONF").is_some();
+    let wish = edit::Wish {
+        module: loaded.is_none().then_some(module.as_path()),
+        conf: conf.as_deref(),
+        environment,
+        hybrid: command.hybrid,
+    };
+    let after = edit::enabled(&before, &wish)
+        .map_err(|error| http_elsewhere(&file, &before, &module).unwrap_or(error))
+        .with_context(|| file.display().to_string())?;
+    let service = Service::of(NAME, &nginx.program);
+    let (first, last) = match of_service {
+        true => beside_the_lines(&service, &nginx, &file, conf.as_deref().zip(provider.as_deref()))?,
+        false => Default::default(),
+    };
+    let tried = || {
+        conf.as_deref().zip(provider.as_deref()).map_or(Ok(()), |(conf, provider)| own::tried(conf, provider))
+    };
+    let set = Set {
+        nginx: &nginx,
+        file: &file,
+        before: &before,
+        after: &after,
+        first,
+        tried: &tried,
+        last,
+        environment: if alone { Environment::None } else { Environment::AsHere },
+        out: false,
+    };
+    let done = command.change.carry_out(&set)?;
+    if !done && !(command.restart && command.change.yes && !command.change.dry_run) {
+        return Ok(());
+    }
+    for line in groups::lines(&file).iter().filter(|line| command.hybrid && !line.ours) {
+        say!("{line} is as it was");
+    }
+    if of_service {
+        service.settle(command.restart)?;
+    }
+    if !alone {
+        return said_of_all(&nginx, module, environment);
+    }
+    if !service.has_unit() && !service.has_script() {
+        say!(
+            "no service starts {}: nginx.conf names all that it needs, but nothing guards its start",
+            nginx.program.display()
+        );
+    }
+    if !command.restart {
+        say!("to take effect: {}", service.restart());
+    }
+    check(&Check { about: About { config: Some(file), ..about.clone() }, status: None, json: false }, choice)
+}
+
+/// Whether the system's `openssl.cnf` has Wattlock for every program, which is then said.
+fn for_all_already() -> Result<bool> {
+    let already = own::is_for_all()?;
+    if already {
+        say!("the system's openssl.cnf has Wattlock for every program: nginx takes it from there");
+    }
+    Ok(already)
+}
+
+/// What the lines need, and what follows them; with an `openssl.cnf` of its own and its provider, or without.
+fn beside_the_lines(
+    service: &Service,
+    nginx: &Nginx,
+    file: &Path,
+    own: Option<(&Path, &Path)>,
+) -> Result<(Vec<changes::Change>, Vec<changes::Change>)> {
+    if let (Some(_), Some(place)) = (own, service.sets()?) {
+        bail!(
+            "{} gives nginx another OPENSSL_CONF: take that line out, or turn Wattlock on in that file and say \
+             --all-programs",
+            one_line(&place)
+        );
+    }
+    let guard = service::this_program().and_then(|program| {
+        let (nginx, file) = (service::word(&nginx.program)?, service::word(file)?);
+        Ok(format!("{program} nginx guard --nginx {nginx} --config {file}"))
+    });
+    if let Err(why) = &guard {
+        eprintln!("wattlock: warning: no guard before a start: {why:#}");
+    }
+    let wish = service::Wish { conf: own.map(|(conf, _)| conf), guard: guard.as_deref().ok() };
+    let mut last = service.changes(&wish)?;
+    let mut first = Vec::new();
+    match own {
+        Some((conf, provider)) => {
+            let with = |before: Option<&[u8]>| own::with(before, NAME, provider).map(Some);
+            first.push(changes::Change::of(conf, with)?);
+        }
+        None => last.push(changes::Change::of(&own::path(NAME), own::without)?),
+    }
+    Ok((first, last))
+}
+
+/// What there is to do if the provider is left to the system's `openssl.cnf`.
+fn said_of_all(nginx: &Nginx, module: PathBuf, environment: bool) -> Result<()> {
+    let parts = Parts { module, provider: PathBuf::new(), settings: Vec::new() };
+    match probe(nginx, OpenSsl::AsInstalled(&parts)) {
+        Ok(status) if status["active"] == true => {
+            say!(
+                "to take effect: restart nginx (`nginx -s reload` is enough where its OpenSSL had the provider at its \
+                 start)"
+            );
+        }
+        Ok(status) => {
+            say!("not yet active: {}; then restart nginx", status["why"].as_str().unwrap_or("unknown"))
+        }
+        Err(error) => say!("could not be tried: {error:#}"),
+    }
+    if environment {
+        say!("OPENSSL_CONF is set here; nginx's own service must set it, too");
+    }
+    Ok(())
+}
+
+pub(super) fn disable(change: &Change) -> Result<()> {
+    let about = &change.about;
+    about.refuse_provider()?;
+    ensure!(
+        about.places.module.is_none(),
+        "--module does nothing for `wattlock nginx disable`: it takes out whatever `enable` added"
+    );
+    let nginx = match about.places.nginx() {
+        Ok(nginx) => nginx,
+        Err(error) => return without_nginx(change, error),
+    };
+    let file = about.file(&nginx)?;
+    let before = read(&file)?;
+    let last = match about.is_of_the_service(&nginx, &file) {
+        true => service::removals(NAME)?,
+        false => Vec::new(),
+    };
+    let set = Set {
+        nginx: &nginx,
+        file: &file,
+        before: &before,
+        after: &edit::disabled(&before),
+        first: Vec::new(),
+        tried: &|| Ok(()),
+        last,
+        environment: if edit::conf(&before).is_some() { Environment::None } else { Environment::AsHere },
+        out: true,
+    };
+    if change.carry_out(&set)? {
+        service::name_what_stays(&set.last, NAME)?;
+        let service = Service::of(NAME, &nginx.program);
+        if !set.last.is_empty() {
+            service.settle(false)?;
+        }
+        match edit::conf(&before) {
+            Some(_) => say!("to take effect: {}", service.restart()),
+            None => say!("to take effect: nginx -s reload"),
+        }
+    }
+    warn_of_groups(&nginx, &file);
+    Ok(())
+}
+
+/// What is left of `enable` when nginx is gone: its configuration may still be there, and cannot be tested.
+fn without_nginx(change: &Change, error: anyhow::Error) -> Result<()> {
+    let plain = change.about.config.is_none() && change.about.places.nginx.is_none();
+    let mut all = if plain { service::removals(NAME)? } else { Vec::new() };
+    let file = Path::new(USUAL);
+    if plain && read(file).is_ok_and(|text| edit::is_enabled(&text)) {
+        let lines = |before: Option<&[u8]>| {
+            Ok(before.map(|text| edit::disabled(&String::from_utf8_lossy(text)).into_bytes()))
+        };
+        all.push(changes::Change::of(file, lines)?);
+    }
+    if all.is_empty() {
+        return Err(error);
+    }
+    for change in &all {
+        put!("{}", change.shown());
+    }
+    if !change.dry_run && ask::agreed(change.yes)? {
+        make_all(&all)?;
+        service::name_what_stays(&all, NAME)?;
+        let kept = read(file).ok().and_then(|text| backup_of(file, &text)).filter(|_| plain);
+        kept.map(std::fs::remove_file).transpose()?;
+        say!("nothing of Wattlock is left in nginx's configuration; there is no nginx to test it");
+    }
+    Ok(())
+}
+
+/// How to go on if the `http` block is in an included file.
+fn http_elsewhere(file: &Path, text: &str, module: &Path) -> Option<anyhow::Error> {
+    if edit::has_http(text) {
+        return None;
+    }
+    let folder = file.parent()?;
+    let mut files = edit::included(text).into_iter().flat_map(|pattern| groups::included(folder, &pattern));
+    let other = files.find(|path| read(path).is_ok_and(|text| edit::has_http(&text)))?;
+    Some(anyhow::anyhow!(
+        "its http block is in {}, which it includes: write `load_module \"{}\";` at the top of {} and `wattlock on;` \
+         into that block by hand",
+        other.display(),
+        module.display(),
+        file.display()
+    ))
+}
+
+impl Change {
+    /// Shows a set of changes, asks, makes them, lets nginx test them, and undoes them if nginx refuses. What was there
+    /// is kept beside `nginx.conf` when something is added; when that is taken out again, the copy goes if nothing else
+    /// has changed. `false`: nothing was changed.
+    fn carry_out(&self, set: &Set<'_>) -> Result<bool> {
+        let others = set.first.iter().chain(&set.last);
+        if set.before == set.after && others.clone().all(changes::Change::is_none) {
+            say!("{}: nothing to change", set.file.display());
+            return Ok(false);
+        }
+        for change in others {
+            put!("{}", change.shown());
+        }
+        if set.before != set.after {
+            put!("{}", edit::diff(set.file, set.before, set.after));
+        }
+        if self.dry_run || !ask::agreed(self.yes)? {
+            return Ok(false);
+        }
+        make_all(&set.first)?;
+        if let Err(error) = (set.tried)().and_then(|()| self.lines(set)) {
+            undo_all(&set.first)?;
+            return Err(error);
+        }
+        make_all(&set.last).context("nginx.conf is changed, and the rest is not")?;
+        Ok(true)
+    }
+
+    /// Changes `nginx.conf`.
+    fn lines(&self, set: &Set<'_>) -> Result<()> {
+        let (file, prefix) = (set.file, self.about.prefix.as_deref());
+        let tested = |text_file: &Path| test(set.nginx, text_file, prefix, set.environment).map(|_| ());
+        if set.before == set.after {
+            // The guard took the lines out.
+            backup_of(file, set.after).filter(|_| set.out).map(std::fs::remove_file).transpose()?;
+            return Ok(());
+        }
+        // One that nginx refuses already is no worse without our lines.
+        let was_refused = set.out && tested(file).is_err();
+        let stock = edit::disabled(set.before);
+        let backup = if set.out { None } else { Some(back_up(file, &stock)?) };
+        let mut changed = vec![(file.to_owned(), set.before.to_owned(), set.after.to_owned())];
+        let mut result =
+            replace(file, set.before, set.after).map_err(Refused::from).and_then(|()| tested(file));
+        // Without the module its directives are unknown, wherever a person wrote them: the site must come up all the
+        // same.
+        while set.out && changed.len() < 100 {
+            let Err(Refused { words, at: Some((other, line)) }) = result else { break };
+            result = set_aside(&other, line, &mut changed)
+                .map_err(|why| Refused { words: format!("{words}; {why:#}"), at: None })
+                .and_then(|()| tested(file));
+        }
+        if let (Err(refused), true) = (&result, was_refused) {
+            say!(
+                "nginx -t refused the configuration with Wattlock, and refuses it without: {}",
+                refused.words
+            );
+        } else if let Err(refused) = result {
+            for (path, old, new) in changed.iter().rev() {
+                // The first may not have been written.
+                if read(path)? != *old {
+                    replace(path, new, old).with_context(|| match &backup {
+                        Some((backup, _)) => {
+                            format!("undoing; what was there before is in {}", backup.display())
+                        }
+                        None => format!("undoing the change of {}", path.display()),
+                    })?;
+                }
+            }
+            if let Some((backup, true)) = &backup {
+                let _ = std::fs::remove_file(backup);
+            }
+            let mut words = match refused.at {
+                Some((path, line)) => {
+                    format!("{}; take line {line} of {} out by hand", refused.words, path.display())
+                }
+                None if groups::is_about(&refused.words) => {
+                    format!("{}; {}", refused.words, groups::remedy())
+                }
+                None => refused.words,
+            };
+            if !set.out && tested(beside(file, &stock)?.path()).is_err() {
+                words.push_str("; so it does without Wattlock: mend that first");
+            }
+            bail!("{} is as it was: {words}", file.display());
+        }
+        match backup {
+            Some((backup, _)) => {
+                say!("nginx -t accepts it; what was there before is in {}", backup.display());
+            }
+            None => match backup_of(file, set.after) {
+                Some(backup) if std::fs::remove_file(&backup).is_ok() => {
+                    say!("{} is what it was, and the backup is gone", file.display());
+                }
+                _ => say!("{} is without Wattlock", file.display()),
+            },
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,758 @@
+#!/usr/bin/env python3
+"""What `wattlock nginx enable`, `disable` and `guard` do to this machine's nginx, on a copy of its /etc.
+
+    enable.py NAME --program WATTLOCK --module M.so --provider P.so
+
+Each scenario runs as root in a mount and process namespace of its own, in which /etc is a copy and the program, module
+and provider lie where `make install` puts them. systemd is not process 1 there: `unit.py` executes the unit's lines
+instead. Scenarios are the functions whose names begin with `case_`; `enable.py list` names them. Standard library only.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+WATTLOCK = "/usr/local/bin/wattlock"
+MODULE = pathlib.Path("/usr/local/lib/wattlock/ngx_http_wattlock_module.so")
+PROVIDER = pathlib.Path("/usr/local/lib/wattlock/libwattlock_provider.so")
+NGINX = pathlib.Path("/etc/nginx/nginx.conf")
+OWN = pathlib.Path("/etc/wattlock/nginx-openssl.cnf")
+DROPIN = pathlib.Path("/etc/systemd/system/nginx.service.d/wattlock.conf")
+DEFAULTS = pathlib.Path("/etc/default/nginx")
+SYSTEM = pathlib.Path("/etc/ssl/openssl.cnf")
+SITE = pathlib.Path("/etc/nginx/conf.d/site.conf")
+MARK = "# by `wattlock nginx enable`"
+# What is there on every machine, certbot's and a package's scripts among it: no OPENSSL_CONF.
+CLEAN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+
+UNIT = """[Unit]
+Description=nginx
+[Service]
+Type=forking
+PIDFile=/run/nginx.pid
+ExecStartPre=/usr/sbin/nginx -t -q -g 'daemon on; master_process on;'
+ExecStart=/usr/sbin/nginx -g 'daemon on; master_process on;'
+"""
+CONF = """user www-data;
+worker_processes 1;
+pid /run/nginx.pid;
+error_log /var/log/nginx/error.log notice;
+include /etc/nginx/modules-enabled/*.conf;
+
+events {
+	worker_connections 768;
+}
+
+http {
+	access_log off;
+	ssl_protocols TLSv1.2 TLSv1.3;
+	include /etc/nginx/conf.d/*.conf;
+}
+"""
+
+
+class NotRun(Exception):
+    """What a scenario needs is not here."""
+
+
+def run(*words, env=CLEAN, **more):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=env, timeout=300, **more)
+    assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def refused(*words, env=CLEAN):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=env, timeout=300)
+    assert done.returncode != 0, f"{words}: it went well\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def enable(*more):
+    return run(WATTLOCK, "nginx", "enable", "--yes", *more)
+
+
+def disable(*more):
+    return run(WATTLOCK, "nginx", "disable", "--yes", *more)
+
+
+def guard():
+    """What the guard says: nothing, or one line."""
+    said = run(WATTLOCK, "nginx", "guard", "--nginx", "/usr/sbin/nginx", "--config", NGINX)
+    assert said.count("\n") <= 1, said
+    return said
+
+
+def snapshot():
+    """Everything of /etc: kind, permissions, owner and contents."""
+    found = {}
+    for folder, folders, files in os.walk("/etc"):
+        for name in folders + files:
+            path = pathlib.Path(folder, name)
+            about = path.lstat()
+            what = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+            found[str(path)] = (about.st_mode, about.st_uid, about.st_gid, what)
+    return found
+
+
+def same(before, after):
+    different = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+    assert not different, {name: (before.get(name), after.get(name)) for name in different}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+PORT = free_port()
+
+
+def site(more=""):
+    """A site with TLS; its certificate lies outside of /etc."""
+    SITE.write_text(f"server {{\n    listen 127.0.0.1:{PORT} ssl;\n    ssl_certificate /run/site.pem;\n"
+                    f"    ssl_certificate_key /run/site.key;\n    location / {{ return 200 \"hello\\n\"; }}\n{more}}}\n")
+
+
+STATUS = "    location = /wattlock_status { wattlock_status; }\n"
+
+
+def fetch(path="/"):
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            with socket.create_connection(("127.0.0.1", PORT), timeout=20) as plain, context.wrap_socket(plain) as tls:
+                tls.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+                head, _, body = b"".join(iter(lambda: tls.recv(65536), b"")).decode().partition("\r\n\r\n")
+                return int(head.split()[1]), body
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def serves():
+    assert fetch() == (200, "hello\n")
+
+
+def active():
+    status = json.loads(fetch("/wattlock_status")[1])
+    return status["active"], status["why"]
+
+
+def until(true, what):
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline, f"not within 30 s: {what}"
+        time.sleep(0.05)
+
+
+def pid():
+    return int(pathlib.Path("/run/nginx.pid").read_text())
+
+
+@contextlib.contextmanager
+def running(*command):
+    """An nginx, started by this command; as its unit says without one. Yields what was said."""
+    said = run(*(command or (sys.executable, HERE / "unit.py", "nginx")))
+    try:
+        until(lambda: pathlib.Path("/run/nginx.pid").exists(), "nginx is up")
+        yield said
+    finally:
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            os.kill(pid(), signal.SIGTERM)
+        until(lambda: not pathlib.Path("/run/nginx.pid").exists(), "nginx has ended")
+
+
+def hybrid_is_offered():
+    """Whether a client that knows the hybrid alone has a handshake; it has it from the file that nginx has."""
+    words = ["openssl", "s_client", "-connect", f"127.0.0.1:{PORT}", "-tls1_3", "-groups", "X25519MLKEM768", "-brief"]
+    environment = {**CLEAN, "OPENSSL_CONF": "/run/client.cnf"}
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=60)
+    return done.returncode == 0
+
+
+def openssl_has_the_hybrid():
+    return "X25519MLKEM768" in run("openssl", "list", "-kem-algorithms", env={**CLEAN, "OPENSSL_CONF": "/dev/null"})
+
+
+def mapped(process):
+    return pathlib.Path(f"/proc/{process}/maps").read_text()
+
+
+def nothing_of_ours():
+    for path in (OWN, DROPIN):
+        assert not path.exists(), path
+    assert MARK not in NGINX.read_text() and not list(NGINX.parent.glob("*.before-wattlock*"))
+
+
+# --- enable and disable ---------------------------------------------------------------------------------------------
+
+
+def case_disable_gives_back_every_byte():
+    before = snapshot()
+    shown = run(WATTLOCK, "nginx", "enable", "--dry-run")
+    for path in (OWN, DROPIN, NGINX):
+        assert f"+++ {path}\n" in shown, shown
+    same(before, snapshot())
+    assert "nobody answered" in refused("setsid", WATTLOCK, "nginx", "enable")
+    same(before, snapshot())
+    for options in ([], ["--hybrid"], ["--all-programs"]):
+        said = enable(*options) if options != ["--all-programs"] else run(WATTLOCK, "nginx", "enable", "-y", *options)
+        assert MARK in NGINX.read_text() and DROPIN.exists(), said
+        assert OWN.exists() == (options != ["--all-programs"])
+        assert "nothing to change" in run(WATTLOCK, "nginx", "enable", "--yes", *options)
+        run("nginx", "-t", "-q")
+        assert SYSTEM.read_bytes() == before[str(SYSTEM)][3]
+        assert "wattlock" not in run("openssl", "list", "-providers"), "another program has it"
+        disable()
+        same(before, snapshot())
+    # From one way to the other, and back.
+    enable()
+    enable("--all-programs")
+    assert not OWN.exists() and "OPENSSL_CONF" not in DROPIN.read_text() and "nginx guard" in DROPIN.read_text()
+    enable("--hybrid")
+    enable()
+    assert "wattlock_hybrid on;" in NGINX.read_text(), "a later call keeps it"
+    disable()
+    same(before, snapshot())
+
+
+def case_files_that_were_there_keep_what_they_had():
+    for text in (None, "", "X=1", "X=1\n"):
+        if text is None:
+            DEFAULTS.unlink(missing_ok=True)
+        else:
+            DEFAULTS.write_text(text)
+        (DROPIN.parent / "other.conf").parent.mkdir(exist_ok=True)
+        (DROPIN.parent / "other.conf").write_text("[Service]\nLimitNOFILE=4096\n")
+        before = snapshot()
+        enable()
+        assert "export OPENSSL_CONF=" in DEFAULTS.read_text()
+        disable()
+        same(before, snapshot())
+
+
+def case_lines_by_hand_are_named_and_left():
+    enable()
+    OWN.write_text(OWN.read_text() + "mine = 1\n")
+    DROPIN.write_text(DROPIN.read_text() + "# mine\n")
+    said = disable()
+    assert f"{OWN}: lines written by hand" in said and f"{DROPIN}: lines written by hand" in said, said
+    assert "mine = 1\n" in OWN.read_text() and DROPIN.read_text() == "# mine\n"
+    assert "wattlock_sect" not in OWN.read_text()
+    run("nginx", "-t", "-q")
+
+
+def case_settings_of_its_file_stay_and_others_are_refused():
+    enable()
+    run(WATTLOCK, "openssl", "enable", "--yes", "--config", OWN, "--set", "objective=energy")
+    assert "wattlock_alone" in OWN.read_text() and ".include /etc/ssl/openssl.cnf" in OWN.read_text()
+    assert "nothing to change" in enable()
+    assert "objective = energy" in OWN.read_text()
+    run("nginx", "-t", "-q")
+    disable()
+    nothing_of_ours()
+    # A person's own OPENSSL_CONF is not pushed aside.
+    for path, text in ((DROPIN.parent / "a.conf", "[Service]\nEnvironment=OPENSSL_CONF=/x\n"),
+                       (DEFAULTS, "export OPENSSL_CONF=/x\n")):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        before = snapshot()
+        assert str(path) in refused(WATTLOCK, "nginx", "enable", "--yes")
+        same(before, snapshot())
+        path.unlink()
+    # And so is Wattlock for every program, which nginx then has already.
+    run(WATTLOCK, "openssl", "enable", "--yes")
+    assert "for every program" in enable() and not OWN.exists()
+    disable()
+    run(WATTLOCK, "openssl", "disable", "--yes")
+    nothing_of_ours()
+
+
+def case_nothing_is_written_where_others_may_write():
+    folder = OWN.parent
+    folder.mkdir()
+    for change in (lambda: folder.chmod(0o777), lambda: os.chown(folder, 1000, 0)):
+        change()
+        before = snapshot()
+        assert "root would trust it" in refused(WATTLOCK, "nginx", "enable", "--yes")
+        same(before, snapshot())
+        os.chown(folder, 0, 0)
+        folder.chmod(0o755)
+    target = pathlib.Path("/etc/target")
+    OWN.symlink_to(target)
+    assert "not a file of its own" in refused(WATTLOCK, "nginx", "enable", "--yes")
+    assert not target.exists() and MARK not in NGINX.read_text()
+    OWN.unlink()
+    # A program that others can change is not named to be run by root.
+    os.chown("/usr/local/bin", 1000, 0)
+    said = enable()
+    assert "no guard before a start" in said and "guard" not in DROPIN.read_text(), said
+    disable()
+
+
+def case_an_enable_that_is_killed_leaves_what_works():
+    before = snapshot()
+    for number in range(12):
+        child = subprocess.Popen([WATTLOCK, "nginx", "enable", "--yes"], env=CLEAN,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(0.01 * 1.7 ** number)
+        child.kill()
+        child.wait()
+        run("nginx", "-t", "-q")
+        with running():
+            serves()
+        for left in pathlib.Path("/etc").rglob(".wattlock-*"):
+            left.unlink()
+        disable()
+        same(before, snapshot())
+
+
+def case_an_nginx_that_was_broken_before_is_said_and_left():
+    bad = pathlib.Path("/etc/nginx/conf.d/bad.conf")
+    bad.write_text("no_such_directive on;\n")
+    before = snapshot()
+    said = refused(WATTLOCK, "nginx", "enable", "--yes")
+    assert "no_such_directive" in said and "without Wattlock" in said, said
+    same(before, snapshot())
+    bad.unlink()
+    before = snapshot()
+    enable()
+    bad.write_text("no_such_directive on;\n")
+    assert "no_such_directive" in guard() and MARK in NGINX.read_text()
+    said = disable()
+    assert "refuses it without" in said, said
+    bad.unlink()
+    same(before, snapshot())
+
+
+def case_a_module_that_a_package_loads_is_not_loaded_again():
+    link = pathlib.Path("/etc/nginx/modules-enabled/50-mod-http-wattlock.conf")
+    link.write_text(f"load_module {MODULE};\n")
+    before = snapshot()
+    enable("--hybrid")
+    assert "load_module" not in NGINX.read_text()
+    site(STATUS)
+    with running():
+        assert active() == (True, "")
+    site()
+    disable()
+    same(before, snapshot())
+
+
+def case_the_owner_replaces_openssl_cnf_meanwhile():
+    before = snapshot()
+    site(STATUS)
+    enable("--hybrid")
+    theirs = "openssl_conf = a\n[a]\nproviders = b\nssl_conf = c\n[b]\ndefault = d\nlegacy = d\n[d]\nactivate = 1\n"
+    theirs += "[c]\nsystem_default = e\n[e]\nCipherString = DEFAULT@SECLEVEL=1\n"
+    SYSTEM.write_text(theirs)
+    run("nginx", "-t", "-q")
+    assert guard() == ""
+    with running():
+        assert active() == (True, "") and hybrid_is_offered()
+    # What it says now is put together anew.
+    enable()
+    with running():
+        assert active() == (True, "")
+    # A file that cannot be understood keeps nobody from leaving.
+    SYSTEM.write_text("[a\n")
+    site()
+    disable()
+    assert SYSTEM.read_text() == "[a\n"
+    SYSTEM.write_bytes(before[str(SYSTEM)][3])
+    same(before, snapshot())
+
+
+# --- what starts, and with what -------------------------------------------------------------------------------------
+
+
+def case_every_start_has_the_provider_and_the_hybrid_without_openssl_conf():
+    site(STATUS)
+    refused("nginx", "-t", "-q")
+    site()
+    enable("--hybrid")
+    site(STATUS)
+    text = DROPIN.read_text()
+    order = ["Environment=OPENSSL_CONF=/etc/wattlock/nginx-openssl.cnf", "ExecStartPre=\n",
+             "ExecStartPre=-+/usr/local/bin/wattlock nginx guard", "ExecStartPre=/usr/sbin/nginx -t -q -g"]
+    places = [text.index(line) for line in order]
+    assert places == sorted(places), text
+    assert "wattlock: " not in run("nginx", "-t"), "what a terminal, certbot and packages do"
+    on = NGINX.read_text()
+    ways = {"unit": (), "terminal": ("/usr/sbin/nginx",), "script": ("/etc/init.d/nginx", "start")}
+    for way, command in ways.items():
+        with running(*command):
+            assert active() == (True, ""), way
+            assert hybrid_is_offered(), way
+            assert "libwattlock_provider" in mapped(pid())
+            run("nginx", "-s", "reload")
+            time.sleep(0.5)
+            assert active() == (True, "") and hybrid_is_offered(), way
+            # A new binary, which gets no variable but those that the configuration names; it alone brings the provider.
+            NGINX.write_text("".join(line for line in on.splitlines(True) if "wattlock_openssl_conf" not in line))
+            run("nginx", "-s", "reload")
+            old = pid()
+            os.kill(old, signal.SIGUSR2)
+            until(lambda: pathlib.Path("/run/nginx.pid.oldbin").exists() and pathlib.Path("/run/nginx.pid").exists()
+                  and pid() != old, "a new binary")
+            os.kill(old, signal.SIGQUIT)
+            until(lambda: not pathlib.Path("/run/nginx.pid.oldbin").exists(), "the old one ends")
+            assert active() == (True, "") and hybrid_is_offered(), way
+        # So do the environments of unit and script.
+        with running(*command):
+            assert active()[0] == (way != "terminal"), way
+        NGINX.write_text(on)
+
+
+def case_a_running_nginx_takes_it_by_a_reload():
+    with running():
+        enable("--hybrid")
+        site(STATUS)
+        run("nginx", "-s", "reload")
+        until(lambda: fetch("/wattlock_status")[1].startswith("{"), "the new worker")
+        assert active() == (True, "") and hybrid_is_offered()
+        site()
+        disable()
+        run("nginx", "-s", "reload")
+        until(lambda: not hybrid_is_offered() or openssl_has_the_hybrid(), "the former groups")
+        serves()
+
+
+def case_restart_is_done_if_it_is_asked_for():
+    with running("/usr/sbin/nginx"):
+        old = pid()
+        site()
+        enable("--restart")
+        site(STATUS)
+        run("nginx", "-s", "reload")
+        until(lambda: fetch("/wattlock_status")[1].startswith("{"), "the new worker")
+        assert pid() != old and active() == (True, "")
+
+
+# --- the guard ------------------------------------------------------------------------------------------------------
+
+
+def patched(change):
+    """The module, changed: a file of its own in its place."""
+    data = change(MODULE.read_bytes())
+    own(MODULE, data)
+
+
+def own(place, data):
+    """Puts bytes in the place of a file that is mounted there; none takes it away."""
+    # Lazily: a running nginx has it.
+    subprocess.run(["umount", "--lazy", place], check=True)
+    place.unlink()
+    if data is not None:
+        place.write_bytes(data)
+
+
+def mounted(place, source):
+    place.unlink(missing_ok=True)
+    place.touch()
+    run("mount", "--bind", source, place)
+
+
+def version():
+    major, minor, patch = run("nginx", "-v").strip().rsplit("/", 1)[1].split()[0].split(".")
+    return int(major) * 1_000_000 + int(minor) * 1000 + int(patch)
+
+
+def of_another_version(data):
+    now = version().to_bytes(8, "little")
+    assert now in data
+    return data.replace(now, (version() + 4002).to_bytes(8, "little"))
+
+
+def of_another_build(data):
+    at = data.index(b"8,4,8,")
+    return data[:at + 6] + bytes([data[at + 6] ^ 1]) + data[at + 7:]
+
+
+FATAL = """#include <stdlib.h>
+__attribute__((constructor)) static void die(void) { abort(); }
+"""
+
+
+def fatal():
+    """A provider that ends every program that loads it."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = pathlib.Path(folder, "f.c")
+        source.write_text(FATAL)
+        run("cc", "-shared", "-fPIC", "-o", source.with_suffix(".so"), source)
+        return source.with_suffix(".so").read_bytes()
+
+
+def case_nginx_starts_whatever_becomes_of_module_and_provider():
+    before = snapshot()
+    damages = {
+        "version": (MODULE, lambda: patched(of_another_version)),
+        "build": (MODULE, lambda: patched(of_another_build)),
+        "no module": (MODULE, lambda: own(MODULE, None)),
+        "no elf": (MODULE, lambda: own(MODULE, b"text")),
+        "no provider": (PROVIDER, lambda: own(PROVIDER, None)),
+        "no library": (PROVIDER, lambda: own(PROVIDER, b"text")),
+        "fatal": (PROVIDER, lambda: own(PROVIDER, fatal())),
+    }
+    for name, (place, damage) in damages.items():
+        enable("--hybrid")
+        on = NGINX.read_text()
+        damage()
+        if name in ("no provider", "no library"):
+            said = run("nginx", "-t")
+            assert "no provider: " in said and "no X25519MLKEM768" in said or openssl_has_the_hybrid(), said
+        for command in ((), ("/etc/init.d/nginx", "restart")):
+            NGINX.write_text(on)
+            with running(*command) as said:
+                serves()
+                assert openssl_has_the_hybrid() or not hybrid_is_offered(), name
+                if not command:
+                    assert said.count("wattlock: nginx starts without Wattlock") == 1, f"{name}: {said}"
+                    assert "wattlock nginx enable --hybrid` puts them back" in said, said
+            assert MARK not in NGINX.read_text(), name
+            run("nginx", "-t", "-q")
+        assert guard() == "", "a second time there is nothing to do"
+        mounted(place, ARGS.module if place == MODULE else ARGS.provider)
+        enable("--hybrid")
+        assert NGINX.read_text() == on, "its lines are back"
+        assert guard() == ""
+        with running():
+            assert hybrid_is_offered(), name
+        disable()
+        same(before, snapshot())
+        # Also with the lines out already.
+        enable()
+        damage()
+        guard()
+        disable()
+        same(before, snapshot())
+        mounted(place, ARGS.module if place == MODULE else ARGS.provider)
+
+
+def case_an_upgrade_by_the_init_script_meets_a_module_that_does_not_fit():
+    with running("/etc/init.d/nginx", "start"):
+        enable("--restart")
+        old = pid()
+        patched(of_another_version)
+        run("/etc/init.d/nginx", "upgrade")
+        assert pid() != old and MARK not in NGINX.read_text()
+        serves()
+
+
+def case_the_guard_leaves_what_works_and_what_others_wrote():
+    before = snapshot()
+    assert guard() == ""
+    same(before, snapshot())
+    enable("--hybrid")
+    with_it = snapshot()
+    assert guard() == ""
+    same(with_it, snapshot())
+    # A line that a person wrote for the module keeps nginx from starting without it: it is named.
+    site(STATUS)
+    theirs = snapshot()
+    patched(of_another_version)
+    said = guard()
+    assert f"line 6 of {SITE}" in said and "by hand" in said, said
+    same(theirs, snapshot())
+    # So is a module that another file loads.
+    site()
+    disable()
+    (NGINX.parent / "modules-enabled/w.conf").write_text(f"load_module {MODULE};\n")
+    loaded = snapshot()
+    assert guard() == ""
+    same(loaded, snapshot())
+
+
+def case_the_guard_follows_nobodys_links_and_takes_what_it_is_given():
+    enable()
+    patched(of_another_version)
+    folder = pathlib.Path("/run/theirs")
+    folder.mkdir()
+    os.chown(folder, 1000, 1000)
+    theirs = folder / "nginx.conf"
+    shutil.copy(NGINX, theirs)
+    text = theirs.read_text()
+    link = pathlib.Path("/run/link.conf")
+    link.symlink_to(theirs)
+    for config in (theirs, link):
+        said = run(WATTLOCK, "nginx", "guard", "--nginx", "/usr/sbin/nginx", "--config", config)
+        assert "changes nothing" in said, said
+        assert theirs.read_text() == text
+    for words in (["--config", "/no/such"], ["--nginx", "/no/such"], ["--nginx", "/bin/false", "--config", NGINX]):
+        said = run(WATTLOCK, "nginx", "guard", *words)
+        assert said.count("\n") == 1 and "changes nothing" in said, said
+    assert MARK in NGINX.read_text()
+
+
+def case_a_profile_that_cannot_be_read_changes_nothing():
+    enable("--hybrid")
+    site(STATUS)
+    on = snapshot()
+    profile = pathlib.Path("/var/lib/wattlock/profile.json")
+    for make in (profile.mkdir, lambda: profile.write_bytes(b"\xff" * 4096), lambda: profile.symlink_to(profile.name),
+                 lambda: os.mkfifo(profile)):
+        make()
+        assert guard() == ""
+        with running():
+            assert active() == (True, "")
+        shutil.rmtree(profile) if profile.is_dir() else profile.unlink()
+    same(on, snapshot())
+
+
+def case_scripts_of_packages_undo_it_and_guard_a_new_nginx():
+    debian = HERE.parents[1] / "debian"
+    before = snapshot()
+    for name in ("libnginx-mod-http-wattlock", "wattlock-openssl-provider", "wattlock"):
+        enable("--hybrid")
+        run("sh", debian / f"{name}.prerm", "upgrade", "2")
+        assert OWN.exists() and MARK in NGINX.read_text(), name
+        run("sh", debian / f"{name}.prerm", "remove")
+        same(before, snapshot())
+        run("sh", debian / f"{name}.prerm", "remove")
+        same(before, snapshot())
+    # An nginx that is broken for another reason, and one that the module does not fit any more.
+    enable()
+    bad = pathlib.Path("/etc/nginx/conf.d/bad.conf")
+    bad.write_text("no_such_directive on;\n")
+    run("sh", debian / "libnginx-mod-http-wattlock.prerm", "remove")
+    bad.unlink()
+    same(before, snapshot())
+    enable()
+    run("sh", debian / "wattlock.postinst", "triggered", "/usr/sbin/nginx")
+    assert MARK in NGINX.read_text()
+    patched(of_another_version)
+    run("sh", debian / "wattlock.postinst", "triggered", "/usr/sbin/nginx")
+    run("nginx", "-t", "-q")
+    assert MARK not in NGINX.read_text()
+    # nginx itself is gone.
+    run("mount", "--bind", "/dev/null", "/usr/sbin/nginx")
+    run("sh", debian / "wattlock.prerm", "remove")
+    run("umount", "/usr/sbin/nginx")
+    same(before, snapshot())
+
+
+# --- HAProxy --------------------------------------------------------------------------------------------------------
+
+
+def case_haproxy_has_it_alone_and_gives_it_back():
+    if not os.path.exists("/usr/sbin/haproxy"):
+        raise NotRun("no haproxy")
+    before = snapshot()
+    said = run(WATTLOCK, "haproxy", "enable", "--yes")
+    dropin = pathlib.Path("/etc/systemd/system/haproxy.service.d/wattlock.conf")
+    assert "Environment=OPENSSL_CONF=/etc/wattlock/haproxy-openssl.cnf" in dropin.read_text(), said
+    assert "nothing to change" in run(WATTLOCK, "haproxy", "enable", "--yes")
+    conf = pathlib.Path("/etc/haproxy/haproxy.cfg")
+    conf.write_text("global\n  maxconn 100\ndefaults\n  mode http\n  timeout connect 5s\n  timeout client 5s\n"
+                    "  timeout server 5s\nfrontend f\n"
+                    f"  bind 127.0.0.1:{PORT} ssl crt /run/both.pem curves X25519MLKEM768\n"
+                    "  http-request return status 200 content-type text/plain string hello\n")
+    pathlib.Path("/run/both.pem").write_text(
+        pathlib.Path("/run/site.pem").read_text() + pathlib.Path("/run/site.key").read_text())
+    unit = pathlib.Path("/lib/systemd/system/haproxy.service").read_text()
+    override = "[Service]\nExecStart=\nExecStart=/usr/sbin/haproxy -D -f $CONFIG -p $PIDFILE\n"
+    assert "ExecStart=" in unit
+    (dropin.parent / "z.conf").write_text(override)
+    run(sys.executable, HERE / "unit.py", "haproxy")
+    try:
+        until(hybrid_is_offered, "haproxy answers with the hybrid")
+    finally:
+        os.kill(int(pathlib.Path("/run/haproxy.pid").read_text().split()[0]), signal.SIGTERM)
+    (dropin.parent / "z.conf").unlink()
+    conf.write_bytes(before[str(conf)][3])
+    run(WATTLOCK, "haproxy", "disable", "--yes")
+    same(before, snapshot())
+    assert "nothing to change" in run(WATTLOCK, "haproxy", "disable", "--yes")
+
+
+CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
+ARGS = None
+
+
+def outside():
+    """The same in namespaces of its own."""
+    if os.geteuid() != 0:
+        raise NotRun("it takes root")
+    words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, *sys.argv]
+    with tempfile.TemporaryDirectory(prefix="wattlock-enable-") as work:
+        os.chmod(work, 0o755)
+        done = subprocess.run(words, env={**os.environ, "WATTLOCK_TEST_WORK": work})
+    sys.exit(done.returncode)
+
+
+def reap():
+    """Returns in a child. The first process of a namespace inherits every daemon, and must take note when one ends."""
+    child = os.fork()
+    while child != 0:
+        ended, status = os.wait()
+        if ended == child:
+            sys.exit(os.waitstatus_to_exitcode(status))
+
+
+def inside(work):
+    """Folders of its own in the places of the machine's."""
+    reap()
+    run("cp", "-a", "/etc", work / "etc")
+    for name in ("run", "log", "lib/nginx", "lib/haproxy", "lib/wattlock", "usr-local"):
+        (work / name).mkdir(parents=True)
+    for name, place in (("etc", "/etc"), ("run", "/run"), ("log", "/var/log/nginx"), ("lib", "/var/lib"),
+                        ("usr-local", "/usr/local")):
+        run("mount", "--bind", work / name, place)
+    for place, source in ((pathlib.Path(WATTLOCK), ARGS.program), (MODULE, ARGS.module), (PROVIDER, ARGS.provider)):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        mounted(place, source)
+    for folder in ("/etc/nginx/modules-enabled", "/etc/nginx/conf.d", "/etc/wattlock",
+                   "/etc/systemd/system/nginx.service.d", "/etc/systemd/system/haproxy.service.d"):
+        shutil.rmtree(folder, ignore_errors=True)
+    for folder in ("modules-enabled", "conf.d"):
+        (NGINX.parent / folder).mkdir()
+    NGINX.write_text(CONF)
+    if not pathlib.Path("/lib/systemd/system/nginx.service").exists():
+        pathlib.Path("/etc/systemd/system/nginx.service").write_text(UNIT)
+    run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "/run/site.key", "-out", "/run/site.pem",
+        "-subj", "/CN=localhost", "-days", "2")
+    pathlib.Path("/run/client.cnf").write_text(
+        "openssl_conf = a\n[a]\nproviders = b\n[b]\ndefault = c\nwattlock = d\n[c]\nactivate = 1\n"
+        f"[d]\nmodule = {ARGS.provider}\nactivate = 1\n")
+    site()
+    run("nginx", "-t", "-q")
+
+
+def main():
+    global ARGS
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=[*CASES, "list"])
+    for name in ("program", "module", "provider"):
+        parser.add_argument(f"--{name}", type=os.path.abspath)
+    ARGS = parser.parse_args()
+    if ARGS.name == "list":
+        print("\n".join(CASES))
+        return
+    try:
+        if "WATTLOCK_TEST_WORK" not in os.environ:
+            outside()
+        inside(pathlib.Path(os.environ["WATTLOCK_TEST_WORK"]))
+        CASES[ARGS.name]()
+    except NotRun as why:
+        print(f"{ARGS.name}: not run: {why}")
+    else:
+        print(f"{ARGS.name}: good")
+
+
+if __name__ == "__main__":
+    main()
