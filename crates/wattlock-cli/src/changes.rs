@@ -108,8 +108,12 @@ pub fn make_all(changes: &[Change]) -> Result<()> {
 /// # Errors
 /// The first that could not be; the others are.
 pub fn undo_all(changes: &[Change]) -> Result<()> {
-    let undone = changes.iter().rev().map(|change| change.undo().context("undoing"));
-    undone.fold(Ok(()), |first: Result<()>, next| first.and(next))
+    let mut first = Ok(());
+    for change in changes.iter().rev() {
+        let undone = change.undo().context("undoing");
+        first = first.and(undone);
+    }
+    first
 }
 
 /// A file's bytes; `None` if there is no file.

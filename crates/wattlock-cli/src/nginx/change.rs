@@ -98,7 +98,8 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
         out: false,
     };
     let done = command.change.carry_out(&set)?;
-    if !done && !(command.restart && command.change.yes && !command.change.dry_run) {
+    let only_restarts = command.restart && command.change.yes && !command.change.dry_run;
+    if !(done || only_restarts) {
         return Ok(());
     }
     for line in groups::lines(&file).iter().filter(|line| command.hybrid && !line.ours) {
@@ -325,12 +326,16 @@ impl Change {
                 .map_err(|why| Refused { words: format!("{words}; {why:#}"), at: None })
                 .and_then(|()| tested(file));
         }
-        if let (Err(refused), true) = (&result, was_refused) {
-            say!(
-                "nginx -t refused the configuration with Wattlock, and refuses it without: {}",
-                refused.words
-            );
-        } else if let Err(refused) = result {
+        let refused = result.err().map(|refused| match refused.at {
+            Some((path, line)) => {
+                format!("{}; take line {line} of {} out by hand", refused.words, path.display())
+            }
+            None if groups::is_about(&refused.words) => format!("{}; {}", refused.words, groups::remedy()),
+            None => refused.words,
+        });
+        if let (Some(words), true) = (&refused, was_refused) {
+            say!("nginx -t refused the configuration with Wattlock, and refuses it without: {words}");
+        } else if let Some(mut words) = refused {
             for (path, old, new) in changed.iter().rev() {
                 // The first may not have been written.
                 if read(path)? != *old {
@@ -345,15 +350,6 @@ impl Change {
             if let Some((backup, true)) = &backup {
                 let _ = std::fs::remove_file(backup);
             }
-            let mut words = match refused.at {
-                Some((path, line)) => {
-                    format!("{}; take line {line} of {} out by hand", refused.words, path.display())
-                }
-                None if groups::is_about(&refused.words) => {
-                    format!("{}; {}", refused.words, groups::remedy())
-                }
-                None => refused.words,
-            };
             if !set.out && tested(beside(file, &stock)?.path()).is_err() {
                 words.push_str("; so it does without Wattlock: mend that first");
             }

@@ -323,7 +323,7 @@ fn disable_sets_directives_of_other_files_aside_and_nginx_accepts_what_is_left()
 
     // What cannot be set aside is named, and nothing is changed.
     assert!(nginx(&place, "enable", &file, &[]).status.success());
-    let odd = "server {\n  wattlock\n  off;\n  wattlock off;\n}\n";
+    let odd = "server {\n  wattlock\n  off;\n}\n";
     fs::write(&other, odd).unwrap();
     let on = fs::read_to_string(&file).unwrap();
     let output = nginx(&place, "disable", &file, &[]);
