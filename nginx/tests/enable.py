@@ -17,6 +17,7 @@ import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -125,6 +126,8 @@ def site(more=""):
                     f"    ssl_certificate_key /run/site.key;\n    location / {{ return 200 \"hello\\n\"; }}\n{more}}}\n")
 
 
+# An access list (acl(5)) as the kernel has it: the owner reads and writes, user 33 reads, the mask is r, others nothing.
+ACL = struct.pack("<I" + "HHI" * 5, 2, 1, 6, NONE := 2**32 - 1, 2, 4, 33, 4, 4, NONE, 16, 4, NONE, 32, 0, NONE)
 STATUS = "    location = /wattlock_status { wattlock_status; }\n"
 
 
@@ -183,6 +186,14 @@ def hybrid_is_offered():
     environment = {**CLEAN, "OPENSSL_CONF": "/run/client.cnf"}
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=60)
     return done.returncode == 0
+
+
+def aes_256():
+    """The exit status of a client that knows no other cipher."""
+    words = ["openssl", "s_client", "-connect", f"127.0.0.1:{PORT}", "-tls1_3", "-ciphersuites",
+             "TLS_AES_256_GCM_SHA384", "-brief"]
+    environment = {**CLEAN, "OPENSSL_CONF": "/dev/null"}
+    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=60).returncode
 
 
 def openssl_has_the_hybrid():
@@ -362,7 +373,7 @@ def case_the_owner_replaces_openssl_cnf_meanwhile():
     theirs += "[c]\nsystem_default = e\n[e]\nCipherString = DEFAULT@SECLEVEL=1\n"
     SYSTEM.write_text(theirs)
     run("nginx", "-t", "-q")
-    assert guard() == ""
+    assert "follows it" in guard() and guard() == ""
     with running():
         assert active() == (True, "") and hybrid_is_offered()
     # What it says now is put together anew.
@@ -388,10 +399,8 @@ def case_every_start_has_the_provider_and_the_hybrid_without_openssl_conf():
     enable("--hybrid")
     site(STATUS)
     text = DROPIN.read_text()
-    order = ["Environment=OPENSSL_CONF=/etc/wattlock/nginx-openssl.cnf", "ExecStartPre=\n",
-             "ExecStartPre=-+/usr/local/bin/wattlock nginx guard", "ExecStartPre=/usr/sbin/nginx -t -q -g"]
-    places = [text.index(line) for line in order]
-    assert places == sorted(places), text
+    assert "Environment=OPENSSL_CONF=/etc/wattlock/nginx-openssl.cnf\n" in text, text
+    assert "ExecCondition=-+/usr/local/bin/wattlock nginx guard" in text and "ExecStartPre" not in text, text
     assert "wattlock: " not in run("nginx", "-t"), "what a terminal, certbot and packages do"
     on = NGINX.read_text()
     ways = {"unit": (), "terminal": ("/usr/sbin/nginx",), "script": ("/etc/init.d/nginx", "start")}
@@ -489,11 +498,20 @@ __attribute__((constructor)) static void die(void) { abort(); }
 """
 
 
+def hanging():
+    """A provider that never comes back."""
+    return library(FATAL.replace("abort()", "for (;;) pause()").replace("stdlib", "unistd"))
+
+
 def fatal():
     """A provider that ends every program that loads it."""
+    return library(FATAL)
+
+
+def library(text):
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder, "f.c")
-        source.write_text(FATAL)
+        source.write_text(text)
         run("cc", "-shared", "-fPIC", "-o", source.with_suffix(".so"), source)
         return source.with_suffix(".so").read_bytes()
 
@@ -562,20 +580,201 @@ def case_the_guard_leaves_what_works_and_what_others_wrote():
     with_it = snapshot()
     assert guard() == ""
     same(with_it, snapshot())
-    # A line that a person wrote for the module keeps nginx from starting without it: it is named.
+    # What nginx refuses for another reason stays, with a line by hand for a module that does not fit.
     site(STATUS)
+    bad = NGINX.parent / "conf.d/z.conf"
+    bad.write_text("no_such_directive on;\n")
     theirs = snapshot()
     patched(of_another_version)
-    said = guard()
-    assert f"line 6 of {SITE}" in said and "by hand" in said, said
+    assert "no_such_directive" in guard()
     same(theirs, snapshot())
-    # So is a module that another file loads.
+    # So does a module that another file loads.
+    bad.unlink()
     site()
     disable()
     (NGINX.parent / "modules-enabled/w.conf").write_text(f"load_module {MODULE};\n")
     loaded = snapshot()
     assert guard() == ""
     same(loaded, snapshot())
+
+
+def case_directives_by_hand_do_not_keep_nginx_down():
+    before = snapshot()
+    enable()
+    site(STATUS)
+    on = NGINX.read_text()
+    NGINX.write_text(on.replace("access_log off;", "access_log off; wattlock_poll 1;"))
+    patched(of_another_version)
+    with running() as said:
+        serves()
+    assert f"line 6 of {SITE}" in said and f"comments: {NGINX}" in said, said
+    assert "# wattlock_status; # set aside" in SITE.read_text() and "# wattlock_poll 1;" in NGINX.read_text()
+    assert guard() == ""
+    site()
+    NGINX.write_bytes(before[str(NGINX)][3])
+    disable()
+    same(before, snapshot())
+
+
+def case_a_provider_that_ends_nginx_goes_also_without_the_lines():
+    """Whoever took the lines out, the service still has OPENSSL_CONF."""
+    before = snapshot()
+    for damage in (fatal, hanging):
+        enable()
+        run(WATTLOCK, "openssl", "enable", "--yes", "--config", OWN, "--set", "objective=energy")
+        assert not list(OWN.parent.glob("*.before*")), "a backup of a file of our own"
+        on = OWN.read_text()
+        NGINX.write_bytes(before[str(NGINX)][3])
+        assert guard() == ""
+        own(PROVIDER, damage())
+        with running() as said:
+            serves()
+        assert f"whose block in {OWN} is idle" in said and said.count("wattlock: ") == 1, said
+        assert guard() == "" and NGINX.read_bytes() == before[str(NGINX)][3]
+        # Its settings are there again when it is enabled again.
+        mounted(PROVIDER, ARGS.provider)
+        enable()
+        assert OWN.read_text() == on
+        disable()
+        for left in NGINX.parent.glob("*.before-wattlock*"):
+            left.unlink()
+        same(before, snapshot())
+
+
+def case_the_guard_follows_the_systems_openssl_cnf():
+    before = snapshot()
+    enable()
+    with running():
+        assert aes_256() == 0
+    theirs = "openssl_conf = a\n[a]\nproviders = b\nssl_conf = c\nalg_section = p\n[b]\ndefault = d\n[d]\n"
+    theirs += "activate = 1\n[c]\nsystem_default = e\n[e]\nCiphersuites = TLS_AES_128_GCM_SHA256\n[p]\ndefault_properties = x=y\n"
+    SYSTEM.write_text(theirs.replace("x=y", "?x=y"))
+    refused(WATTLOCK, "nginx", "check")
+    with running() as said:
+        serves()
+        assert aes_256() != 0, "what the system says of TLS is not heard"
+    assert "follows it" in said and "?x=y,?provider=wattlock" in OWN.read_text(), said
+    assert guard() == ""
+    run("nginx", "-t", "-q")
+    # What cannot be followed is heard, and Wattlock is not.
+    SYSTEM.write_text(theirs.replace("x=y", "provider=default"))
+    with running() as said:
+        serves()
+    assert f"{OWN} is without Wattlock" in said and said.count("wattlock: ") == 1, said
+    assert guard() == "" and MARK not in NGINX.read_text()
+    SYSTEM.write_bytes(before[str(SYSTEM)][3])
+    disable()
+    same(before, snapshot())
+
+
+def case_the_packages_module_that_does_not_fit_is_taken_out():
+    link, target = NGINX.parent / "modules-enabled/50-mod-http-wattlock.conf", pathlib.Path("/run/mod-http-wattlock.conf")
+    removed = pathlib.Path(f"{link}.removed")
+    target.write_text(f"load_module {MODULE};\n")
+    link.symlink_to(target)
+    before = snapshot()
+    for marked in (True, False):
+        if marked:
+            enable()
+        assert guard() == ""
+        patched(of_another_version)
+        with running("/bin/sh", "-c", f"{WATTLOCK} nginx guard; nginx") as said:
+            serves()
+        assert str(removed) in said and removed.is_symlink() and not link.is_symlink(), said
+        assert guard() == ""
+        mounted(MODULE, ARGS.module)
+        assert "mv " in refused(WATTLOCK, "nginx", "enable", "--yes")
+        removed.rename(link)
+        enable()
+        disable()
+        same(before, snapshot())
+    # A file by that name, which a person wrote, stays.
+    link.unlink()
+    link.write_text(f"load_module {MODULE};\n")
+    before = snapshot()
+    patched(of_another_version)
+    guard()
+    same(before, snapshot())
+
+
+def case_what_the_guard_will_demand_is_asked_first():
+    def asked(words, *more):
+        before = snapshot()
+        said = refused(WATTLOCK, "nginx", "enable", "--yes", *more)
+        assert words in said, said
+        same(before, snapshot())
+
+    for path in (NGINX, NGINX.parent):
+        os.chown(path, 1000, 0)
+        asked("root would trust it")
+        os.chown(path, 0, 0)
+    for part, option in ((MODULE, "--module"), (PROVIDER, "--provider")):
+        theirs = pathlib.Path("/run/theirs.so")
+        shutil.copy(part, theirs)
+        os.chown(theirs, 1000, 0)
+        asked("root would trust it", option, theirs)
+        theirs.unlink()
+    other = NGINX.with_name("other")
+    other.hardlink_to(NGINX)
+    asked("hard link")
+    other.unlink()
+    # A unit that starts nginx with another configuration.
+    DROPIN.parent.mkdir(exist_ok=True)
+    override = DROPIN.parent / "a.conf"
+    for words in ("-c /etc/nginx/other.conf", "-p /srv"):
+        override.write_text(f"[Service]\nExecStart=\nExecStart=/usr/sbin/nginx {words}\n")
+        asked(words)
+    override.write_text(f"[Service]\nExecStart=\nExecStart=/usr/sbin/nginx -c {NGINX}\n")
+    enable()
+
+
+def case_a_step_that_fails_undoes_all():
+    before = snapshot()
+    # The drop-in cannot be written: before the lines.
+    DROPIN.parent.parent.mkdir(exist_ok=True)
+    DROPIN.parent.write_text("")
+    broken = snapshot()
+    refused(WATTLOCK, "nginx", "enable", "--yes")
+    same(broken, snapshot())
+    DROPIN.parent.unlink()
+    same(before, snapshot())
+    enable()
+    # What is in use as a mount cannot be taken away: the lines come back.
+    run("mount", "--bind", OWN, OWN)
+    on = snapshot()
+    refused(WATTLOCK, "nginx", "disable", "--yes")
+    same(on, snapshot())
+    run("umount", OWN)
+    disable()
+    same(before, snapshot())
+
+
+def case_a_link_and_relative_includes_are_read_as_nginx_reads_them():
+    kept = pathlib.Path("/etc/kept")
+    kept.mkdir()
+    target = kept / "main.conf"
+    text = NGINX.read_text().replace("include /etc/nginx/", "include ")
+    target.write_bytes(text.replace("user", "# caf\u00e9\nuser", 1).encode("latin-1"))
+    os.setxattr(target, "system.posix_acl_access", ACL)
+    NGINX.unlink()
+    NGINX.symlink_to(target)
+    run("nginx", "-t", "-q")
+    before = snapshot()
+    enable("--hybrid")
+    assert NGINX.is_symlink() and os.getxattr(target, "system.posix_acl_access") == ACL
+    assert MARK in target.read_bytes().decode("latin-1")
+    site(STATUS)
+    with running():
+        assert active() == (True, "")
+    site()
+    patched(of_another_version)
+    with running() as said:
+        serves()
+    assert "nginx starts without Wattlock" in said, said
+    mounted(MODULE, ARGS.module)
+    disable()
+    same(before, snapshot())
+    assert os.getxattr(target, "system.posix_acl_access") == ACL
 
 
 def case_the_guard_follows_nobodys_links_and_takes_what_it_is_given():
