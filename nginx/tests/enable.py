@@ -814,33 +814,59 @@ def case_a_profile_that_cannot_be_read_changes_nothing():
 
 
 def case_scripts_of_packages_undo_it_and_guard_a_new_nginx():
-    debian = HERE.parents[1] / "debian"
+    def script(name, *words):
+        """A package's script; it looks for programs where packages install them, and here they are elsewhere."""
+        text = (HERE.parents[1] / "debian" / name).read_text()
+        assert "\nPATH=" in text
+        run("sh", "-c", text.replace("\nPATH=", "\nPATH=/usr/local/bin:"), name, *words)
+
     before = snapshot()
     for name in ("libnginx-mod-http-wattlock", "wattlock-openssl-provider", "wattlock"):
         enable("--hybrid")
-        run("sh", debian / f"{name}.prerm", "upgrade", "2")
+        if name == "wattlock-openssl-provider":
+            on = snapshot()
+            script(f"{name}.prerm", "remove")
+            same(on, snapshot())
+            packaged = next(pathlib.Path("/usr/lib").glob("*-linux-gnu/ossl-modules"))
+            run("mount", "-t", "tmpfs", "-o", "mode=755", "none", packaged)
+            shutil.copy(PROVIDER, packaged / "wattlock.so")
+            enable("--provider", packaged / "wattlock.so")
+        script(f"{name}.prerm", "upgrade", "2")
         assert OWN.exists() and MARK in NGINX.read_text(), name
-        run("sh", debian / f"{name}.prerm", "remove")
+        script(f"{name}.prerm", "remove")
         same(before, snapshot())
-        run("sh", debian / f"{name}.prerm", "remove")
+        script(f"{name}.prerm", "remove")
         same(before, snapshot())
     # An nginx that is broken for another reason, and one that the module does not fit any more.
     enable()
     bad = pathlib.Path("/etc/nginx/conf.d/bad.conf")
     bad.write_text("no_such_directive on;\n")
-    run("sh", debian / "libnginx-mod-http-wattlock.prerm", "remove")
+    script("libnginx-mod-http-wattlock.prerm", "remove")
     bad.unlink()
     same(before, snapshot())
+    # The same with line ends of another system.
+    NGINX.write_bytes(NGINX.read_bytes().replace(b"\n", b"\r\n"))
+    crlf = snapshot()
     enable()
-    run("sh", debian / "wattlock.postinst", "triggered", "/usr/sbin/nginx")
+    bad.write_text("no_such_directive on;\n")
+    run("mount", "--bind", "/bin/false", WATTLOCK)
+    script("libnginx-mod-http-wattlock.prerm", "remove")
+    run("umount", WATTLOCK)
+    assert MARK not in NGINX.read_text()
+    bad.unlink()
+    disable()
+    same(crlf, snapshot())
+    NGINX.write_bytes(before[str(NGINX)][3])
+    enable()
+    script("wattlock.postinst", "triggered", "/usr/sbin/nginx")
     assert MARK in NGINX.read_text()
     patched(of_another_version)
-    run("sh", debian / "wattlock.postinst", "triggered", "/usr/sbin/nginx")
+    script("wattlock.postinst", "triggered", "/usr/sbin/nginx")
     run("nginx", "-t", "-q")
     assert MARK not in NGINX.read_text()
     # nginx itself is gone.
     run("mount", "--bind", "/dev/null", "/usr/sbin/nginx")
-    run("sh", debian / "wattlock.prerm", "remove")
+    script("wattlock.prerm", "remove")
     run("umount", "/usr/sbin/nginx")
     same(before, snapshot())
 
