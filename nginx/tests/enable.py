@@ -182,10 +182,7 @@ def running(*command):
 
 def hybrid_is_offered():
     """Whether a client that knows the hybrid alone has a handshake; it has it from the file that nginx has."""
-    words = ["openssl", "s_client", "-connect", f"127.0.0.1:{PORT}", "-tls1_3", "-groups", "X25519MLKEM768", "-brief"]
-    environment = {**CLEAN, "OPENSSL_CONF": "/run/client.cnf"}
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=60)
-    return done.returncode == 0
+    return group("X25519MLKEM768")
 
 
 def aes_256():
@@ -426,6 +423,37 @@ def case_every_start_has_the_provider_and_the_hybrid_without_openssl_conf():
         with running(*command):
             assert active()[0] == (way != "terminal"), way
         NGINX.write_text(on)
+
+
+def group(name):
+    """Whether a client that knows this group alone has a handshake."""
+    words = ["openssl", "s_client", "-connect", f"127.0.0.1:{PORT}", "-tls1_3", "-groups", name]
+    environment = {**CLEAN, "OPENSSL_CONF": "/run/client.cnf"}
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=60)
+    return done.returncode == 0
+
+
+def case_groups_that_a_person_named_stay():
+    site()
+    enable("--hybrid")
+    everything = {"X25519MLKEM768", "X25519", "P-256", "P-384", "P-521"}
+
+    def offered(*groups):
+        with running():
+            assert {name for name in everything if group(name)} == set(groups), groups
+
+    offered("X25519MLKEM768", "X25519", "P-256", "P-384")
+    for command in ("Groups", "curves"):
+        site(f"    ssl_conf_command {command} P-384;\n")
+        offered("P-384")
+    site("    ssl_conf_command Options ServerPreference;\n")
+    offered("X25519MLKEM768", "X25519", "P-256", "P-384")
+    site()
+    system = "openssl_conf = a\n[a]\nssl_conf = c\n[c]\nsystem_default = e\n[e]\n"
+    SYSTEM.write_text(system + "Curves = P-384\n1.Groups = P-521:P-256\n")
+    offered("X25519MLKEM768", "P-521", "P-256")
+    SYSTEM.write_text(system + "Groups = P-521:X25519\n")
+    offered("X25519MLKEM768", "P-521", "X25519")
 
 
 def case_a_running_nginx_takes_it_by_a_reload():

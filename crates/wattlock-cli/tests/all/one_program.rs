@@ -54,6 +54,7 @@ scenarios!(
     a_module_that_a_package_loads_is_not_loaded_again,
     the_owner_replaces_openssl_cnf_meanwhile,
     every_start_has_the_provider_and_the_hybrid_without_openssl_conf,
+    groups_that_a_person_named_stay,
     a_running_nginx_takes_it_by_a_reload,
     restart_is_done_if_it_is_asked_for,
     nginx_starts_whatever_becomes_of_module_and_provider,
