@@ -906,11 +906,18 @@ def case_haproxy_has_it_alone_and_gives_it_back():
     if not os.path.exists("/usr/sbin/haproxy"):
         raise NotRun("no haproxy")
     before = snapshot()
+    conf, script = pathlib.Path("/etc/haproxy/haproxy.cfg"), pathlib.Path("/etc/init.d/haproxy")
+    for path, text in ((conf, "nonsense\n"), (script, "#!/bin/sh\nexit 1\n")):
+        path.write_text(text)
+        broken = snapshot()
+        said = refused(WATTLOCK, "haproxy", "enable", "--yes", "--restart")
+        assert "as it was" in said, said
+        same(broken, snapshot())
+        path.write_bytes(before[str(path)][3])
     said = run(WATTLOCK, "haproxy", "enable", "--yes")
     dropin = pathlib.Path("/etc/systemd/system/haproxy.service.d/wattlock.conf")
     assert "Environment=OPENSSL_CONF=/etc/wattlock/haproxy-openssl.cnf" in dropin.read_text(), said
     assert "nothing to change" in run(WATTLOCK, "haproxy", "enable", "--yes")
-    conf = pathlib.Path("/etc/haproxy/haproxy.cfg")
     conf.write_text("global\n  maxconn 100\ndefaults\n  mode http\n  timeout connect 5s\n  timeout client 5s\n"
                     "  timeout server 5s\nfrontend f\n"
                     f"  bind 127.0.0.1:{PORT} ssl crt /run/both.pem curves X25519MLKEM768\n"

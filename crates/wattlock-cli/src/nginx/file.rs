@@ -1,22 +1,20 @@
 //! nginx's configuration file: read, replaced at once with its owner, permissions and attributes, kept beside itself, and
 //! tested by nginx.
 
-use std::io::{ErrorKind, Read, Seek, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{XattrFlags, fsetxattr, getxattr, listxattr};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process_group};
 use wattlock_door::one_line;
 use wattlock_shell::nginx::place::Nginx;
 
 use super::edit;
 use crate::trusted;
+use crate::within::within;
 
 /// How long `nginx -t` may take: a provider or a module that does not come back must not keep nginx from starting.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -215,31 +213,6 @@ pub fn test(
     Err(Refused { words: format!("nginx -t refuses it: {wrong}"), at, ended: false })
 }
 
-/// Runs a program, and what it starts, for so long at most; how it ended, and what it said on stderr.
-fn within(mut command: Command, patience: Duration) -> Result<(Option<ExitStatus>, String)> {
-    // A file: a full pipe would hold the program up, and a process that stays would keep it open.
-    let mut said = tempfile::tempfile()?;
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said.try_clone()?).process_group(0);
-    let mut child = command.spawn()?;
-    let begun = Instant::now();
-    let ended = loop {
-        match child.try_wait()? {
-            Some(status) => break Some(status),
-            None if begun.elapsed() > patience => {
-                // It may have ended meanwhile.
-                let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-                child.wait()?;
-                break None;
-            }
-            None => std::thread::sleep(Duration::from_millis(2)),
-        }
-    };
-    let mut words = Vec::new();
-    said.rewind()?;
-    said.read_to_end(&mut words)?;
-    Ok((ended, String::from_utf8_lossy(&words).into_owned()))
-}
-
 /// A file that [`set_aside`] changed: before, and after.
 pub type Changed = (PathBuf, String, String);
 
@@ -288,24 +261,6 @@ mod tests {
         assert_eq!(std::fs::read(&file).unwrap(), b"# caf\xe9\nx;\n");
         std::fs::write(&file, "\u{10fffd}").unwrap();
         assert!(read(&file).is_err());
-    }
-
-    #[test]
-    fn a_program_that_does_not_answer_is_ended_with_what_it_started() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new("sh");
-        command.args(["-c", "sleep 1000 & echo $! >pid; echo words >&2; wait"]).current_dir(folder.path());
-        let (ended, said) = within(command, Duration::from_millis(300)).unwrap();
-        assert!(ended.is_none() && said == "words\n", "{ended:?} {said}");
-        let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap();
-        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
-        while stat().is_ok_and(|stat| !stat.contains(") Z ")) {
-            std::thread::yield_now();
-        }
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo no >&2; exit 3"]);
-        let (ended, said) = within(command, PATIENCE).unwrap();
-        assert_eq!((ended.and_then(|status| status.code()), &*said), (Some(3), "no\n"));
     }
 
     #[test]
