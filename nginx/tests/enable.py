@@ -126,7 +126,7 @@ def site(more=""):
                     f"    ssl_certificate_key /run/site.key;\n    location / {{ return 200 \"hello\\n\"; }}\n{more}}}\n")
 
 
-# An access list (acl(5)) as the kernel has it: the owner reads and writes, user 33 reads, the mask is r, others nothing.
+# An access list (acl(5)) as the kernel has it: the owner reads and writes, user 33 reads.
 ACL = struct.pack("<I" + "HHI" * 5, 2, 1, 6, NONE := 2**32 - 1, 2, 4, 33, 4, 4, NONE, 16, 4, NONE, 32, 0, NONE)
 STATUS = "    location = /wattlock_status { wattlock_status; }\n"
 
@@ -608,6 +608,13 @@ def case_the_guard_leaves_what_works_and_what_others_wrote():
     with_it = snapshot()
     assert guard() == ""
     same(with_it, snapshot())
+    # Neither does what was refused for a moment.
+    flaky, once = pathlib.Path("/run/flaky"), pathlib.Path("/run/once")
+    flaky.write_text(f"#!/bin/sh\nif [ $1 != -V ] && [ ! -e {once} ]; then\n    touch {once}\n"
+                     "    echo 'nginx: [emerg] no space' >&2\n    exit 1\nfi\nexec /usr/sbin/nginx \"$@\"\n")
+    flaky.chmod(0o755)
+    assert run(WATTLOCK, "nginx", "guard", "--nginx", flaky, "--config", NGINX) == "" and once.exists()
+    same(with_it, snapshot())
     # What nginx refuses for another reason stays, with a line by hand for a module that does not fit.
     site(STATUS)
     bad = NGINX.parent / "conf.d/z.conf"
@@ -675,7 +682,8 @@ def case_the_guard_follows_the_systems_openssl_cnf():
     with running():
         assert aes_256() == 0
     theirs = "openssl_conf = a\n[a]\nproviders = b\nssl_conf = c\nalg_section = p\n[b]\ndefault = d\n[d]\n"
-    theirs += "activate = 1\n[c]\nsystem_default = e\n[e]\nCiphersuites = TLS_AES_128_GCM_SHA256\n[p]\ndefault_properties = x=y\n"
+    theirs += "activate = 1\n[c]\nsystem_default = e\n[e]\nCiphersuites = TLS_AES_128_GCM_SHA256\n"
+    theirs += "[p]\ndefault_properties = x=y\n"
     SYSTEM.write_text(theirs.replace("x=y", "?x=y"))
     refused(WATTLOCK, "nginx", "check")
     with running() as said:
@@ -696,7 +704,8 @@ def case_the_guard_follows_the_systems_openssl_cnf():
 
 
 def case_the_packages_module_that_does_not_fit_is_taken_out():
-    link, target = NGINX.parent / "modules-enabled/50-mod-http-wattlock.conf", pathlib.Path("/run/mod-http-wattlock.conf")
+    link = NGINX.parent / "modules-enabled/50-mod-http-wattlock.conf"
+    target = pathlib.Path("/run/mod-http-wattlock.conf")
     removed = pathlib.Path(f"{link}.removed")
     target.write_text(f"load_module {MODULE};\n")
     link.symlink_to(target)

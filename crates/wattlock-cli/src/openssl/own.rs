@@ -47,7 +47,7 @@ pub fn with(before: Option<&[u8]>, program: &str, module: &Path) -> Result<Vec<u
         false => split.rest,
     };
     let settings = match before.filter(|_| split.found) {
-        Some(before) => plan::kept(before)?.1,
+        Some(before) => plan::kept(before)?.settings,
         None => Vec::new(),
     };
     plan::with_block(&rest, &Wish { module, settings: &settings, alone: true })
@@ -59,7 +59,7 @@ pub fn with(before: Option<&[u8]>, program: &str, module: &Path) -> Result<Vec<u
 /// # Errors
 /// As [`with`]; or no module is known.
 pub fn anew(before: &[u8], program: &str) -> Result<Vec<u8>> {
-    let module = plan::kept(before)?.0.context("its block names no module")?;
+    let module = plan::kept(before)?.module.context("its block names no module")?;
     with(Some(before), program, Path::new(&module))
 }
 

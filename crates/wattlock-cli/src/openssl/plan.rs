@@ -106,16 +106,22 @@ fn in_block(text: &[u8], change: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// The module and the settings that our block in a file, idle or not, has: whether or not the rest of the file, which may
-/// have changed since, still leads to them.
+/// What our block says of our provider.
+pub struct Kept {
+    pub module: Option<String>,
+    pub settings: Vec<(String, String)>,
+}
+
+/// What our block in a file, idle or not, says of our provider: whether or not the rest of the file, which may have
+/// changed since, still leads to it.
 ///
 /// # Errors
 /// The file cannot be understood.
-pub fn kept(text: &[u8]) -> Result<(Option<String>, Vec<(String, String)>)> {
+pub fn kept(text: &[u8]) -> Result<Kept> {
     let conf = Conf::read(&awake(text))?;
-    let module = known(&conf, OURS, "module")?;
     let settings = conf.entries(OURS).into_iter().filter(|entry| !OWN.contains(&entry.name.as_str()));
-    Ok((module, settings.map(|entry| (entry.name.clone(), entry.value.clone())).collect()))
+    let settings = settings.map(|entry| (entry.name.clone(), entry.value.clone())).collect();
+    Ok(Kept { module: known(&conf, OURS, "module")?, settings })
 }
 
 /// Whether our block in a file, idle or not, has the entry for nginx's module.
