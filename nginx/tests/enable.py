@@ -751,6 +751,12 @@ def case_what_the_guard_will_demand_is_asked_first():
         os.chown(theirs, 1000, 0)
         asked("root would trust it", option, theirs)
         theirs.unlink()
+    program = pathlib.Path("/usr/local/bin/openssl")
+    program.write_text("#!/bin/sh\n[ \"$*\" != 'version -d' ] || { echo 'OPENSSLDIR: \"/opt/other\"'; exit; }\n"
+                       "exec /usr/bin/openssl \"$@\"\n")
+    program.chmod(0o755)
+    asked("nginx's libcrypto reads /etc/ssl/openssl.cnf")
+    program.unlink()
     other = NGINX.with_name("other")
     other.hardlink_to(NGINX)
     asked("hard link")

@@ -17,7 +17,7 @@ use super::file::{
     Changed, Environment, Refused, back_up, backup_of, beside, bytes, put_back, read, replace, set_aside,
     test, text,
 };
-use super::{About, Change, Enable, NAME, USUAL, edit, groups, guard, warn_of_groups};
+use super::{About, Change, Enable, NAME, USUAL, edit, groups, guard, libcrypto, warn_of_groups};
 use crate::ask;
 use crate::changes::{self, make_all, undo_all};
 use crate::openssl::{own, place, unified};
@@ -65,6 +65,9 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
     let of_service = about.is_of_the_service(&nginx, &file);
     if of_service {
         starts_with(&service, &file)?;
+    }
+    if of_service && !command.all_programs {
+        libcrypto::reads_the_systems(&nginx)?;
     }
     let alone = of_service && !command.all_programs && !for_all_already()?;
     if !alone {

@@ -9,6 +9,7 @@ mod edit;
 mod file;
 mod groups;
 mod guard;
+mod libcrypto;
 
 use std::path::{Path, PathBuf};
 
