@@ -212,6 +212,11 @@ impl Attempt<'_> {
                 Err(refused) => return self.left(&words, &refused),
             },
         };
+        let same = mended.text == self.before && mended.changed.is_empty();
+        if same && block.is_none() && !mended.renamed {
+            // Refused twice, and now no more.
+            return Ok(None);
+        }
         let unwritten = block.as_ref().and_then(|block| block.make().err());
         if mended.text != self.before
             && let Err(error) = replace(self.file, &self.before, &mended.text)
