@@ -357,10 +357,34 @@ wattlock_init_zone(ngx_shm_zone_t *zone, void *data)
 }
 
 
+/* Whether a server's `ssl_conf_command` names groups. */
+static ngx_uint_t
+wattlock_commands_groups(ngx_http_ssl_srv_conf_t *ssl)
+{
+    ngx_uint_t     i;
+    ngx_keyval_t  *commands;
+
+    if (ssl->conf_commands == NULL) {
+        return 0;
+    }
+
+    commands = ssl->conf_commands->elts;
+
+    for (i = 0; i < ssl->conf_commands->nelts; i++) {
+        if (wattlock_names_groups((char *) commands[i].key.data)) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 static ngx_int_t
 wattlock_postconfiguration(ngx_conf_t *cf)
 {
     ngx_uint_t                   i, without = 0;
+    char                        *groups;
     const char                  *why;
     ngx_str_t                    name = ngx_string("wattlock");
     wattlock_main_conf_t        *main_conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_wattlock_module);
@@ -386,6 +410,7 @@ wattlock_postconfiguration(ngx_conf_t *cf)
     /* Another configuration has other workers, and may have another build of this module. */
     main_conf->zone->noreuse = 1;
 
+    groups = main_conf->hybrid ? wattlock_system_groups() : NULL;
     servers = core->servers.elts;
 
     for (i = 0; i < core->servers.nelts; i++) {
@@ -393,16 +418,20 @@ wattlock_postconfiguration(ngx_conf_t *cf)
         server = servers[i]->ctx->srv_conf[ngx_http_wattlock_module.ctx_index];
 
         if (ssl != NULL && ssl->ssl.ctx != NULL && wattlock_mark(ssl->ssl.ctx, server->enable) != 1) {
+            OPENSSL_free(groups);
             return NGX_ERROR;
         }
 
         /* Groups that a server, or the http block, names itself stay. */
         if (main_conf->hybrid && ssl != NULL && ssl->ssl.ctx != NULL
-            && ngx_strcmp(ssl->ecdh_curve.data, NGX_DEFAULT_ECDH_CURVE) == 0)
+            && ngx_strcmp(ssl->ecdh_curve.data, NGX_DEFAULT_ECDH_CURVE) == 0
+            && !wattlock_commands_groups(ssl))
         {
-            without += wattlock_offer_hybrid(ssl->ssl.ctx) != NGX_OK;
+            without += wattlock_offer_hybrid(ssl->ssl.ctx, groups) != NGX_OK;
         }
     }
+
+    OPENSSL_free(groups);
 
     if (without > 0) {
         ngx_conf_log_error(NGX_LOG_WARN, cf, 0, "wattlock: no X25519MLKEM768: without the provider OpenSSL has none");

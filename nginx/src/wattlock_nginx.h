@@ -53,8 +53,15 @@ int wattlock_is_loaded(void);
  * is none then. */
 ngx_int_t wattlock_load_provider(const char *file, char *why, size_t size);
 
-/* Has a context offer X25519MLKEM768 before other groups; NGX_DECLINED if there is no such group. */
-ngx_int_t wattlock_offer_hybrid(SSL_CTX *context);
+/* The groups that openssl.cnf names for every context, or NULL; for OPENSSL_free. */
+char *wattlock_system_groups(void);
+
+/* Whether a command of SSL_CONF_cmd(3), as in `ssl_conf_command`, names groups. */
+int wattlock_names_groups(const char *command);
+
+/* Has a context offer X25519MLKEM768 before these groups, or before X25519 and the NIST curves if they are NULL. Groups
+ * that name it stay. NGX_DECLINED if there is no such group. */
+ngx_int_t wattlock_offer_hybrid(SSL_CTX *context, const char *groups);
 
 /* Bridge. All of it is for the main thread of one process. */
 ngx_int_t wattlock_bridge_raise(const char **why);

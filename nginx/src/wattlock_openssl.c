@@ -57,13 +57,79 @@ wattlock_load_provider(const char *file, char *why, size_t size)
 }
 
 
-ngx_int_t
-wattlock_offer_hybrid(SSL_CTX *context)
+char *
+wattlock_system_groups(void)
 {
-    if (SSL_CTX_set1_groups_list(context, "X25519MLKEM768:X25519:prime256v1:secp384r1") == 1) {
+    int                    i;
+    CONF                  *conf;
+    char                  *file, *groups = NULL;
+    const char            *name, *dot, *section;
+    CONF_VALUE            *entry;
+    STACK_OF(CONF_VALUE)  *entries = NULL;
+
+    ERR_set_mark();
+    conf = NCONF_new(NULL);
+    file = CONF_get1_default_config_file();
+
+    /* config(5), "SSL Configuration": what SSL_CTX_new(3) applies to each context. */
+    if (conf != NULL && file != NULL && NCONF_load(conf, file, NULL) > 0
+        && (section = NCONF_get_string(conf, NULL, "openssl_conf")) != NULL
+        && (section = NCONF_get_string(conf, section, "ssl_conf")) != NULL
+        && (section = NCONF_get_string(conf, section, "system_default")) != NULL)
+    {
+        entries = NCONF_get_section(conf, section);
+    }
+
+    for (i = 0; i < sk_CONF_VALUE_num(entries); i++) {
+        entry = sk_CONF_VALUE_value(entries, i);
+        dot = strchr(entry->name, '.');
+        name = dot != NULL ? dot + 1 : entry->name;
+
+        if (wattlock_names_groups(name)) {
+            OPENSSL_free(groups);
+            groups = OPENSSL_strdup(entry->value);
+        }
+    }
+
+    OPENSSL_free(file);
+    NCONF_free(conf);
+    ERR_pop_to_mark();
+
+    return groups;
+}
+
+
+int
+wattlock_names_groups(const char *command)
+{
+    return strcasecmp(command, "Groups") == 0 || strcasecmp(command, "Curves") == 0;
+}
+
+
+ngx_int_t
+wattlock_offer_hybrid(SSL_CTX *context, const char *groups)
+{
+    int     size;
+    char   *list;
+    size_t  length;
+
+    if (groups == NULL) {
+        groups = "X25519:prime256v1:secp384r1";
+
+    } else if (strcasestr(groups, "X25519MLKEM768") != NULL) {
         return NGX_OK;
     }
 
+    length = sizeof("X25519MLKEM768:") + strlen(groups);
+    list = OPENSSL_malloc(length);
+    size = list != NULL ? snprintf(list, length, "X25519MLKEM768:%s", groups) : -1;
+
+    if (size > 0 && SSL_CTX_set1_groups_list(context, list) == 1) {
+        OPENSSL_free(list);
+        return NGX_OK;
+    }
+
+    OPENSSL_free(list);
     ERR_clear_error();
 
     return NGX_DECLINED;

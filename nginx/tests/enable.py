@@ -17,6 +17,7 @@ import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -125,6 +126,8 @@ def site(more=""):
                     f"    ssl_certificate_key /run/site.key;\n    location / {{ return 200 \"hello\\n\"; }}\n{more}}}\n")
 
 
+# An access list (acl(5)) as the kernel has it: the owner reads and writes, user 33 reads.
+ACL = struct.pack("<I" + "HHI" * 5, 2, 1, 6, NONE := 2**32 - 1, 2, 4, 33, 4, 4, NONE, 16, 4, NONE, 32, 0, NONE)
 STATUS = "    location = /wattlock_status { wattlock_status; }\n"
 
 
@@ -179,10 +182,15 @@ def running(*command):
 
 def hybrid_is_offered():
     """Whether a client that knows the hybrid alone has a handshake; it has it from the file that nginx has."""
-    words = ["openssl", "s_client", "-connect", f"127.0.0.1:{PORT}", "-tls1_3", "-groups", "X25519MLKEM768", "-brief"]
-    environment = {**CLEAN, "OPENSSL_CONF": "/run/client.cnf"}
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=60)
-    return done.returncode == 0
+    return group("X25519MLKEM768")
+
+
+def aes_256():
+    """The exit status of a client that knows no other cipher."""
+    words = ["openssl", "s_client", "-connect", f"127.0.0.1:{PORT}", "-tls1_3", "-ciphersuites",
+             "TLS_AES_256_GCM_SHA384", "-brief"]
+    environment = {**CLEAN, "OPENSSL_CONF": "/dev/null"}
+    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=60).returncode
 
 
 def openssl_has_the_hybrid():
@@ -362,7 +370,7 @@ def case_the_owner_replaces_openssl_cnf_meanwhile():
     theirs += "[c]\nsystem_default = e\n[e]\nCipherString = DEFAULT@SECLEVEL=1\n"
     SYSTEM.write_text(theirs)
     run("nginx", "-t", "-q")
-    assert guard() == ""
+    assert "follows it" in guard() and guard() == ""
     with running():
         assert active() == (True, "") and hybrid_is_offered()
     # What it says now is put together anew.
@@ -388,10 +396,8 @@ def case_every_start_has_the_provider_and_the_hybrid_without_openssl_conf():
     enable("--hybrid")
     site(STATUS)
     text = DROPIN.read_text()
-    order = ["Environment=OPENSSL_CONF=/etc/wattlock/nginx-openssl.cnf", "ExecStartPre=\n",
-             "ExecStartPre=-+/usr/local/bin/wattlock nginx guard", "ExecStartPre=/usr/sbin/nginx -t -q -g"]
-    places = [text.index(line) for line in order]
-    assert places == sorted(places), text
+    assert "Environment=OPENSSL_CONF=/etc/wattlock/nginx-openssl.cnf\n" in text, text
+    assert "ExecCondition=-+/usr/local/bin/wattlock nginx guard" in text and "ExecStartPre" not in text, text
     assert "wattlock: " not in run("nginx", "-t"), "what a terminal, certbot and packages do"
     on = NGINX.read_text()
     ways = {"unit": (), "terminal": ("/usr/sbin/nginx",), "script": ("/etc/init.d/nginx", "start")}
@@ -417,6 +423,37 @@ def case_every_start_has_the_provider_and_the_hybrid_without_openssl_conf():
         with running(*command):
             assert active()[0] == (way != "terminal"), way
         NGINX.write_text(on)
+
+
+def group(name):
+    """Whether a client that knows this group alone has a handshake."""
+    words = ["openssl", "s_client", "-connect", f"127.0.0.1:{PORT}", "-tls1_3", "-groups", name]
+    environment = {**CLEAN, "OPENSSL_CONF": "/run/client.cnf"}
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=60)
+    return done.returncode == 0
+
+
+def case_groups_that_a_person_named_stay():
+    site()
+    enable("--hybrid")
+    everything = {"X25519MLKEM768", "X25519", "P-256", "P-384", "P-521"}
+
+    def offered(*groups):
+        with running():
+            assert {name for name in everything if group(name)} == set(groups), groups
+
+    offered("X25519MLKEM768", "X25519", "P-256", "P-384")
+    for command in ("Groups", "curves"):
+        site(f"    ssl_conf_command {command} P-384;\n")
+        offered("P-384")
+    site("    ssl_conf_command Options ServerPreference;\n")
+    offered("X25519MLKEM768", "X25519", "P-256", "P-384")
+    site()
+    system = "openssl_conf = a\n[a]\nssl_conf = c\n[c]\nsystem_default = e\n[e]\n"
+    SYSTEM.write_text(system + "Curves = P-384\n1.Groups = P-521:P-256\n")
+    offered("X25519MLKEM768", "P-521", "P-256")
+    SYSTEM.write_text(system + "Groups = P-521:X25519\n")
+    offered("X25519MLKEM768", "P-521", "X25519")
 
 
 def case_a_running_nginx_takes_it_by_a_reload():
@@ -489,11 +526,20 @@ __attribute__((constructor)) static void die(void) { abort(); }
 """
 
 
+def hanging():
+    """A provider that never comes back."""
+    return library(FATAL.replace("abort()", "for (;;) pause()").replace("stdlib", "unistd"))
+
+
 def fatal():
     """A provider that ends every program that loads it."""
+    return library(FATAL)
+
+
+def library(text):
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder, "f.c")
-        source.write_text(FATAL)
+        source.write_text(text)
         run("cc", "-shared", "-fPIC", "-o", source.with_suffix(".so"), source)
         return source.with_suffix(".so").read_bytes()
 
@@ -562,20 +608,216 @@ def case_the_guard_leaves_what_works_and_what_others_wrote():
     with_it = snapshot()
     assert guard() == ""
     same(with_it, snapshot())
-    # A line that a person wrote for the module keeps nginx from starting without it: it is named.
+    # Neither does what was refused for a moment.
+    flaky, once = pathlib.Path("/run/flaky"), pathlib.Path("/run/once")
+    flaky.write_text(f"#!/bin/sh\nif [ $1 != -V ] && [ ! -e {once} ]; then\n    touch {once}\n"
+                     "    echo 'nginx: [emerg] no space' >&2\n    exit 1\nfi\nexec /usr/sbin/nginx \"$@\"\n")
+    flaky.chmod(0o755)
+    assert run(WATTLOCK, "nginx", "guard", "--nginx", flaky, "--config", NGINX) == "" and once.exists()
+    same(with_it, snapshot())
+    # What nginx refuses for another reason stays, with a line by hand for a module that does not fit.
     site(STATUS)
+    bad = NGINX.parent / "conf.d/z.conf"
+    bad.write_text("no_such_directive on;\n")
     theirs = snapshot()
     patched(of_another_version)
-    said = guard()
-    assert f"line 6 of {SITE}" in said and "by hand" in said, said
+    assert "no_such_directive" in guard()
     same(theirs, snapshot())
-    # So is a module that another file loads.
+    # So does a module that another file loads.
+    bad.unlink()
     site()
     disable()
     (NGINX.parent / "modules-enabled/w.conf").write_text(f"load_module {MODULE};\n")
     loaded = snapshot()
     assert guard() == ""
     same(loaded, snapshot())
+
+
+def case_directives_by_hand_do_not_keep_nginx_down():
+    before = snapshot()
+    enable()
+    site(STATUS)
+    on = NGINX.read_text()
+    NGINX.write_text(on.replace("access_log off;", "access_log off; wattlock_poll 1;"))
+    patched(of_another_version)
+    with running() as said:
+        serves()
+    assert f"line 6 of {SITE}" in said and f"comments: {NGINX}" in said, said
+    assert "# wattlock_status; # set aside" in SITE.read_text() and "# wattlock_poll 1;" in NGINX.read_text()
+    assert guard() == ""
+    site()
+    NGINX.write_bytes(before[str(NGINX)][3])
+    disable()
+    same(before, snapshot())
+
+
+def case_a_provider_that_ends_nginx_goes_also_without_the_lines():
+    """Whoever took the lines out, the service still has OPENSSL_CONF."""
+    before = snapshot()
+    for damage in (fatal, hanging):
+        enable()
+        run(WATTLOCK, "openssl", "enable", "--yes", "--config", OWN, "--set", "objective=energy")
+        assert not list(OWN.parent.glob("*.before*")), "a backup of a file of our own"
+        on = OWN.read_text()
+        NGINX.write_bytes(before[str(NGINX)][3])
+        assert guard() == ""
+        own(PROVIDER, damage())
+        with running() as said:
+            serves()
+        assert f"whose block in {OWN} is idle" in said and said.count("wattlock: ") == 1, said
+        assert guard() == "" and NGINX.read_bytes() == before[str(NGINX)][3]
+        # Its settings are there again when it is enabled again.
+        mounted(PROVIDER, ARGS.provider)
+        enable()
+        assert OWN.read_text() == on
+        disable()
+        for left in NGINX.parent.glob("*.before-wattlock*"):
+            left.unlink()
+        same(before, snapshot())
+
+
+def case_the_guard_follows_the_systems_openssl_cnf():
+    before = snapshot()
+    enable()
+    with running():
+        assert aes_256() == 0
+    theirs = "openssl_conf = a\n[a]\nproviders = b\nssl_conf = c\nalg_section = p\n[b]\ndefault = d\n[d]\n"
+    theirs += "activate = 1\n[c]\nsystem_default = e\n[e]\nCiphersuites = TLS_AES_128_GCM_SHA256\n"
+    theirs += "[p]\ndefault_properties = x=y\n"
+    SYSTEM.write_text(theirs.replace("x=y", "?x=y"))
+    refused(WATTLOCK, "nginx", "check")
+    with running() as said:
+        serves()
+        assert aes_256() != 0, "what the system says of TLS is not heard"
+    assert "follows it" in said and "?x=y,?provider=wattlock" in OWN.read_text(), said
+    assert guard() == ""
+    run("nginx", "-t", "-q")
+    # What cannot be followed is heard, and Wattlock is not.
+    SYSTEM.write_text(theirs.replace("x=y", "provider=default"))
+    with running() as said:
+        serves()
+    assert f"{OWN} is without Wattlock" in said and said.count("wattlock: ") == 1, said
+    assert guard() == "" and MARK not in NGINX.read_text()
+    SYSTEM.write_bytes(before[str(SYSTEM)][3])
+    disable()
+    same(before, snapshot())
+
+
+def case_the_packages_module_that_does_not_fit_is_taken_out():
+    link = NGINX.parent / "modules-enabled/50-mod-http-wattlock.conf"
+    target = pathlib.Path("/run/mod-http-wattlock.conf")
+    removed = pathlib.Path(f"{link}.removed")
+    target.write_text(f"load_module {MODULE};\n")
+    link.symlink_to(target)
+    before = snapshot()
+    for marked in (True, False):
+        if marked:
+            enable()
+        assert guard() == ""
+        patched(of_another_version)
+        with running("/bin/sh", "-c", f"{WATTLOCK} nginx guard; nginx") as said:
+            serves()
+        assert str(removed) in said and removed.is_symlink() and not link.is_symlink(), said
+        assert guard() == ""
+        mounted(MODULE, ARGS.module)
+        assert "mv " in refused(WATTLOCK, "nginx", "enable", "--yes")
+        removed.rename(link)
+        enable()
+        disable()
+        same(before, snapshot())
+    # A file by that name, which a person wrote, stays.
+    link.unlink()
+    link.write_text(f"load_module {MODULE};\n")
+    before = snapshot()
+    patched(of_another_version)
+    guard()
+    same(before, snapshot())
+
+
+def case_what_the_guard_will_demand_is_asked_first():
+    def asked(words, *more):
+        before = snapshot()
+        said = refused(WATTLOCK, "nginx", "enable", "--yes", *more)
+        assert words in said, said
+        same(before, snapshot())
+
+    for path in (NGINX, NGINX.parent):
+        os.chown(path, 1000, 0)
+        asked("root would trust it")
+        os.chown(path, 0, 0)
+    for part, option in ((MODULE, "--module"), (PROVIDER, "--provider")):
+        theirs = pathlib.Path("/run/theirs.so")
+        shutil.copy(part, theirs)
+        os.chown(theirs, 1000, 0)
+        asked("root would trust it", option, theirs)
+        theirs.unlink()
+    program = pathlib.Path("/usr/local/bin/openssl")
+    program.write_text("#!/bin/sh\n[ \"$*\" != 'version -d' ] || { echo 'OPENSSLDIR: \"/opt/other\"'; exit; }\n"
+                       "exec /usr/bin/openssl \"$@\"\n")
+    program.chmod(0o755)
+    asked("nginx's libcrypto reads /etc/ssl/openssl.cnf")
+    program.unlink()
+    other = NGINX.with_name("other")
+    other.hardlink_to(NGINX)
+    asked("hard link")
+    other.unlink()
+    # A unit that starts nginx with another configuration.
+    DROPIN.parent.mkdir(exist_ok=True)
+    override = DROPIN.parent / "a.conf"
+    for words in ("-c /etc/nginx/other.conf", "-p /srv"):
+        override.write_text(f"[Service]\nExecStart=\nExecStart=/usr/sbin/nginx {words}\n")
+        asked(words)
+    override.write_text(f"[Service]\nExecStart=\nExecStart=/usr/sbin/nginx -c {NGINX}\n")
+    enable()
+
+
+def case_a_step_that_fails_undoes_all():
+    before = snapshot()
+    # The drop-in cannot be written: before the lines.
+    DROPIN.parent.parent.mkdir(exist_ok=True)
+    DROPIN.parent.write_text("")
+    broken = snapshot()
+    refused(WATTLOCK, "nginx", "enable", "--yes")
+    same(broken, snapshot())
+    DROPIN.parent.unlink()
+    same(before, snapshot())
+    enable()
+    # What is in use as a mount cannot be taken away: the lines come back.
+    run("mount", "--bind", OWN, OWN)
+    on = snapshot()
+    refused(WATTLOCK, "nginx", "disable", "--yes")
+    same(on, snapshot())
+    run("umount", OWN)
+    disable()
+    same(before, snapshot())
+
+
+def case_a_link_and_relative_includes_are_read_as_nginx_reads_them():
+    kept = pathlib.Path("/etc/kept")
+    kept.mkdir()
+    target = kept / "main.conf"
+    text = NGINX.read_text().replace("include /etc/nginx/", "include ")
+    target.write_bytes(text.replace("user", "# caf\u00e9\nuser", 1).encode("latin-1"))
+    os.setxattr(target, "system.posix_acl_access", ACL)
+    NGINX.unlink()
+    NGINX.symlink_to(target)
+    run("nginx", "-t", "-q")
+    before = snapshot()
+    enable("--hybrid")
+    assert NGINX.is_symlink() and os.getxattr(target, "system.posix_acl_access") == ACL
+    assert MARK in target.read_bytes().decode("latin-1")
+    site(STATUS)
+    with running():
+        assert active() == (True, "")
+    site()
+    patched(of_another_version)
+    with running() as said:
+        serves()
+    assert "nginx starts without Wattlock" in said, said
+    mounted(MODULE, ARGS.module)
+    disable()
+    same(before, snapshot())
+    assert os.getxattr(target, "system.posix_acl_access") == ACL
 
 
 def case_the_guard_follows_nobodys_links_and_takes_what_it_is_given():
@@ -615,33 +857,59 @@ def case_a_profile_that_cannot_be_read_changes_nothing():
 
 
 def case_scripts_of_packages_undo_it_and_guard_a_new_nginx():
-    debian = HERE.parents[1] / "debian"
+    def script(name, *words):
+        """A package's script; it looks for programs where packages install them, and here they are elsewhere."""
+        text = (HERE.parents[1] / "debian" / name).read_text()
+        assert "\nPATH=" in text
+        run("sh", "-c", text.replace("\nPATH=", "\nPATH=/usr/local/bin:"), name, *words)
+
     before = snapshot()
     for name in ("libnginx-mod-http-wattlock", "wattlock-openssl-provider", "wattlock"):
         enable("--hybrid")
-        run("sh", debian / f"{name}.prerm", "upgrade", "2")
+        if name == "wattlock-openssl-provider":
+            on = snapshot()
+            script(f"{name}.prerm", "remove")
+            same(on, snapshot())
+            packaged = next(pathlib.Path("/usr/lib").glob("*-linux-gnu/ossl-modules"))
+            run("mount", "-t", "tmpfs", "-o", "mode=755", "none", packaged)
+            shutil.copy(PROVIDER, packaged / "wattlock.so")
+            enable("--provider", packaged / "wattlock.so")
+        script(f"{name}.prerm", "upgrade", "2")
         assert OWN.exists() and MARK in NGINX.read_text(), name
-        run("sh", debian / f"{name}.prerm", "remove")
+        script(f"{name}.prerm", "remove")
         same(before, snapshot())
-        run("sh", debian / f"{name}.prerm", "remove")
+        script(f"{name}.prerm", "remove")
         same(before, snapshot())
     # An nginx that is broken for another reason, and one that the module does not fit any more.
     enable()
     bad = pathlib.Path("/etc/nginx/conf.d/bad.conf")
     bad.write_text("no_such_directive on;\n")
-    run("sh", debian / "libnginx-mod-http-wattlock.prerm", "remove")
+    script("libnginx-mod-http-wattlock.prerm", "remove")
     bad.unlink()
     same(before, snapshot())
+    # The same with line ends of another system.
+    NGINX.write_bytes(NGINX.read_bytes().replace(b"\n", b"\r\n"))
+    crlf = snapshot()
     enable()
-    run("sh", debian / "wattlock.postinst", "triggered", "/usr/sbin/nginx")
+    bad.write_text("no_such_directive on;\n")
+    run("mount", "--bind", "/bin/false", WATTLOCK)
+    script("libnginx-mod-http-wattlock.prerm", "remove")
+    run("umount", WATTLOCK)
+    assert MARK not in NGINX.read_text()
+    bad.unlink()
+    disable()
+    same(crlf, snapshot())
+    NGINX.write_bytes(before[str(NGINX)][3])
+    enable()
+    script("wattlock.postinst", "triggered", "/usr/sbin/nginx")
     assert MARK in NGINX.read_text()
     patched(of_another_version)
-    run("sh", debian / "wattlock.postinst", "triggered", "/usr/sbin/nginx")
+    script("wattlock.postinst", "triggered", "/usr/sbin/nginx")
     run("nginx", "-t", "-q")
     assert MARK not in NGINX.read_text()
     # nginx itself is gone.
     run("mount", "--bind", "/dev/null", "/usr/sbin/nginx")
-    run("sh", debian / "wattlock.prerm", "remove")
+    script("wattlock.prerm", "remove")
     run("umount", "/usr/sbin/nginx")
     same(before, snapshot())
 
@@ -653,11 +921,18 @@ def case_haproxy_has_it_alone_and_gives_it_back():
     if not os.path.exists("/usr/sbin/haproxy"):
         raise NotRun("no haproxy")
     before = snapshot()
+    conf, script = pathlib.Path("/etc/haproxy/haproxy.cfg"), pathlib.Path("/etc/init.d/haproxy")
+    for path, text in ((conf, "nonsense\n"), (script, "#!/bin/sh\nexit 1\n")):
+        path.write_text(text)
+        broken = snapshot()
+        said = refused(WATTLOCK, "haproxy", "enable", "--yes", "--restart")
+        assert "as it was" in said, said
+        same(broken, snapshot())
+        path.write_bytes(before[str(path)][3])
     said = run(WATTLOCK, "haproxy", "enable", "--yes")
     dropin = pathlib.Path("/etc/systemd/system/haproxy.service.d/wattlock.conf")
     assert "Environment=OPENSSL_CONF=/etc/wattlock/haproxy-openssl.cnf" in dropin.read_text(), said
     assert "nothing to change" in run(WATTLOCK, "haproxy", "enable", "--yes")
-    conf = pathlib.Path("/etc/haproxy/haproxy.cfg")
     conf.write_text("global\n  maxconn 100\ndefaults\n  mode http\n  timeout connect 5s\n  timeout client 5s\n"
                     "  timeout server 5s\nfrontend f\n"
                     f"  bind 127.0.0.1:{PORT} ssl crt /run/both.pem curves X25519MLKEM768\n"

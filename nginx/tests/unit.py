@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Starts a service as its unit says, where systemd is not process 1: the environment, then each ExecStartPre, then
-ExecStart, in the order that systemd.service(5) and systemd.unit(5) give. No sandboxing, no dependencies.
+"""Starts a service as its unit says, where systemd is not process 1: the environment, then each ExecCondition,
+then ExecStartPre, then ExecStart, in the order that systemd.service(5) and systemd.unit(5) give. No sandboxing, no dependencies.
 
     nginx/tests/unit.py NAME       exit status: that of the first command that fails, 0 if the service has started
 """
@@ -53,7 +53,8 @@ def main():
             if "=" in setting and not setting.startswith("#"):
                 name, value = setting.split("=", 1)
                 environment[name] = "".join(shlex.split(value))
-    for line in unit.get("ExecStartPre", []) + unit["ExecStart"]:
+    conditions = unit.get("ExecCondition", [])
+    for line in conditions + unit.get("ExecStartPre", []) + unit["ExecStart"]:
         # What stands before a command: it may fail (-), or is more privileged than others (+).
         prefix = line[:len(line) - len(line.lstrip("-+"))]
         words = []
@@ -67,6 +68,8 @@ def main():
             print(f"{words[0]}: {error.strerror}", file=sys.stderr)
             status = 203
         if status != 0 and "-" not in prefix:
+            if line in conditions and 0 < status < 255:
+                sys.exit(0)
             sys.exit(f"{line}: {status}")
 
 

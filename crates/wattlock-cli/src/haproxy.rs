@@ -2,6 +2,7 @@
 //! configuration is not touched, and handshakes do not pause (docs/use/haproxy.md).
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -12,8 +13,16 @@ use crate::ask;
 use crate::changes::{Change, make_all, undo_all};
 use crate::openssl::{own, place};
 use crate::service::{self, Service, Wish};
+use crate::trusted;
+use crate::within::within;
 
 const NAME: &str = "haproxy";
+
+/// What Debian's unit starts with.
+const CONFIGURATION: &str = "/etc/haproxy/haproxy.cfg";
+
+/// How long `haproxy -c` may take.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Have HAProxy's service use Wattlock's provider, or not
 #[derive(Debug, Args)]
@@ -74,6 +83,7 @@ fn enable(command: &Enable) -> Result<()> {
         bail!("{} gives haproxy another OPENSSL_CONF: take that line out first", one_line(&place));
     }
     let provider = place::module_to_stay(command.provider.as_deref())?;
+    trusted::only_by_root(&provider)?;
     for warning in parts::warnings(&provider, "haproxy does without Wattlock") {
         eprintln!("wattlock: {warning}");
     }
@@ -93,7 +103,8 @@ fn enable(command: &Enable) -> Result<()> {
         return Ok(());
     }
     make_all(&first)?;
-    if let Err(error) = own::tried(&conf, &provider).and_then(|()| make_all(&last)) {
+    let tried = own::tried(&conf, &provider).and_then(|()| accepted(&program, &conf));
+    if let Err(error) = tried.and_then(|()| make_all(&last)) {
         undo_all(&first)?;
         return Err(error.context("everything is as it was"));
     }
@@ -103,7 +114,28 @@ fn enable(command: &Enable) -> Result<()> {
             conf.display()
         );
     }
-    settled(&service, &command.common)
+    settled(&service, &command.common).or_else(|error| {
+        undo_all(&last).and(undo_all(&first))?;
+        // As it was, it may start.
+        let again = service.settle(command.common.restart).err().map(|error| format!("; then: {error:#}"));
+        bail!("everything is as it was, since: {error:#}{}", again.unwrap_or_default())
+    })
+}
+
+/// Asks haproxy whether it takes its configuration with this `openssl.cnf`.
+fn accepted(program: &Path, conf: &Path) -> Result<()> {
+    if !Path::new(CONFIGURATION).exists() {
+        return Ok(());
+    }
+    let mut command = std::process::Command::new(program);
+    command.args(["-c", "-q", "-f", CONFIGURATION]).env("OPENSSL_CONF", conf);
+    let (ended, said) = within(command, PATIENCE)?;
+    if ended.is_some_and(|status| status.success()) {
+        return Ok(());
+    }
+    let wrong = said.lines().find(|line| line.contains("[ALERT]")).or(said.lines().next());
+    let how = ended.map_or_else(|| "no answer".to_owned(), |status| status.to_string());
+    bail!("haproxy -c refuses {CONFIGURATION}: {}", wrong.map_or(how, str::to_owned))
 }
 
 fn disable(common: &Common) -> Result<()> {

@@ -36,6 +36,7 @@ mod stream;
 mod sum;
 mod top;
 mod trusted;
+mod within;
 mod workshop;
 mod wrong;
 

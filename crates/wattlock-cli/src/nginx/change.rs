@@ -2,6 +2,7 @@
 //! `openssl.cnf` of its own and is guarded. All of it is shown and asked for once, and all of it is undone if nginx
 //! refuses.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,24 +13,30 @@ use wattlock_shell::parts::{self, First};
 use wattlock_shell::setup::Choice;
 
 use super::check::{Check, check, probe};
-use super::file::{Environment, Refused, back_up, backup_of, beside, read, replace, set_aside, test};
-use super::{About, Change, Enable, USUAL, edit, groups, warn_of_groups};
+use super::file::{
+    Changed, Environment, Refused, back_up, backup_of, beside, bytes, put_back, read, replace, set_aside,
+    test, text,
+};
+use super::{About, Change, Enable, NAME, USUAL, edit, groups, guard, libcrypto, warn_of_groups};
 use crate::ask;
 use crate::changes::{self, make_all, undo_all};
-use crate::openssl::{own, place};
+use crate::openssl::{own, place, unified};
 use crate::service::{self, Service};
-
-const NAME: &str = "nginx";
+use crate::trusted;
 
 /// What is changed together.
 struct Set<'a> {
     nginx: &'a Nginx,
+    /// By the name that nginx starts with, and links resolved.
+    named: &'a Path,
     file: &'a Path,
     before: &'a str,
     after: &'a str,
     /// Files that are there before `nginx.conf` names them, and how they are tried.
     first: Vec<changes::Change>,
     tried: &'a dyn Fn() -> Result<()>,
+    /// Files that guard its start, so that a call that is cut off leaves no lines without a guard.
+    guard: Vec<changes::Change>,
     /// Files that follow it.
     last: Vec<changes::Change>,
     /// How nginx must accept it.
@@ -44,14 +51,29 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
     if let Some(why) = nginx.obstacle()? {
         bail!("{}: {why}", nginx.program.display());
     }
-    let file = about.file(&nginx)?;
+    let (named, file) = (about.named(&nginx)?, about.file(&nginx)?);
+    // What the guard demands later.
+    guard::may_change(&named)?;
+    ensure!(
+        std::fs::metadata(&file)?.nlink() == 1,
+        "{}: it has another name, a hard link, which would keep the former text: take that away first",
+        one_line(&file)
+    );
+    guard::ensure_not_renamed(&named)?;
     let before = read(&file)?;
+    let service = Service::of(NAME, &nginx.program);
     let of_service = about.is_of_the_service(&nginx, &file);
+    if of_service {
+        starts_with(&service, &file)?;
+    }
+    if of_service && !command.all_programs {
+        libcrypto::reads_the_systems(&nginx)?;
+    }
     let alone = of_service && !command.all_programs && !for_all_already()?;
     if !alone {
         about.refuse_provider()?;
     }
-    let loaded = about.loaded(&nginx, &file, &before);
+    let loaded = about.loaded(&nginx, &named, &before);
     let module = match &loaded {
         Some((by, _)) if about.places.module.is_some() => {
             bail!("--module does nothing here: {} loads a module already", by.display())
@@ -60,6 +82,9 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
         None => about.places.module(&nginx, First::Installed)?,
     };
     let provider = alone.then(|| place::module_to_stay(about.places.provider.as_deref())).transpose()?;
+    for part in [Some(&module), provider.as_ref()].into_iter().flatten() {
+        trusted::only_by_root(part)?;
+    }
     let lost = [
         (Some(&module), "nginx does without Wattlock, if it is guarded, or does not start"),
         (provider.as_ref(), "nginx does without Wattlock"),
@@ -76,11 +101,10 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
         hybrid: command.hybrid,
     };
     let after = edit::enabled(&before, &wish)
-        .map_err(|error| http_elsewhere(&file, &before, &module).unwrap_or(error))
+        .map_err(|error| http_elsewhere(&named, &before, &module).unwrap_or(error))
         .with_context(|| file.display().to_string())?;
-    let service = Service::of(NAME, &nginx.program);
-    let (first, last) = match of_service {
-        true => beside_the_lines(&service, &nginx, &file, conf.as_deref().zip(provider.as_deref()))?,
+    let [first, guard, last] = match of_service {
+        true => beside_the_lines(&service, &nginx, &named, conf.as_deref().zip(provider.as_deref()))?,
         false => Default::default(),
     };
     let tried = || {
@@ -88,11 +112,13 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
     };
     let set = Set {
         nginx: &nginx,
+        named: &named,
         file: &file,
         before: &before,
         after: &after,
         first,
         tried: &tried,
+        guard,
         last,
         environment: if alone { Environment::None } else { Environment::AsHere },
         out: false,
@@ -102,7 +128,7 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
     if !(done || only_restarts) {
         return Ok(());
     }
-    for line in groups::lines(&file).iter().filter(|line| command.hybrid && !line.ours) {
+    for line in groups::lines(&named).iter().filter(|line| command.hybrid && !line.ours) {
         say!("{line} is as it was");
     }
     if of_service {
@@ -120,7 +146,7 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
     if !command.restart {
         say!("to take effect: {}", service.restart());
     }
-    check(&Check { about: About { config: Some(file), ..about.clone() }, status: None, json: false }, choice)
+    check(&Check { about: About { config: Some(named), ..about.clone() }, status: None, json: false }, choice)
 }
 
 /// Whether the system's `openssl.cnf` has Wattlock for every program, which is then said.
@@ -132,13 +158,28 @@ fn for_all_already() -> Result<bool> {
     Ok(already)
 }
 
-/// What the lines need, and what follows them; with an `openssl.cnf` of its own and its provider, or without.
+/// Refuses a configuration that nginx is built for and its unit does not start with.
+fn starts_with(service: &Service, file: &Path) -> Result<()> {
+    if let Some(prefix) = service.option("-p") {
+        bail!(
+            "{NAME}.service starts nginx with -p {prefix}: say --prefix and --config, or take that out of the unit"
+        );
+    }
+    if let Some(other) =
+        service.option("-c").filter(|other| Path::new(other).canonicalize().ok().as_deref() != Some(file))
+    {
+        bail!("{NAME}.service starts nginx with -c {other}: say --config with that file");
+    }
+    Ok(())
+}
+
+/// What the lines need, what guards them, and what follows them; with an `openssl.cnf` of its own and its provider, or without.
 fn beside_the_lines(
     service: &Service,
     nginx: &Nginx,
-    file: &Path,
+    named: &Path,
     own: Option<(&Path, &Path)>,
-) -> Result<(Vec<changes::Change>, Vec<changes::Change>)> {
+) -> Result<[Vec<changes::Change>; 3]> {
     if let (Some(_), Some(place)) = (own, service.sets()?) {
         bail!(
             "{} gives nginx another OPENSSL_CONF: take that line out, or turn Wattlock on in that file and say \
@@ -147,15 +188,15 @@ fn beside_the_lines(
         );
     }
     let guard = service::this_program().and_then(|program| {
-        let (nginx, file) = (service::word(&nginx.program)?, service::word(file)?);
-        Ok(format!("{program} nginx guard --nginx {nginx} --config {file}"))
+        let (nginx, named) = (service::word(&nginx.program)?, service::word(named)?);
+        Ok(format!("{program} nginx guard --nginx {nginx} --config {named}"))
     });
     if let Err(why) = &guard {
         eprintln!("wattlock: warning: no guard before a start: {why:#}");
     }
     let wish = service::Wish { conf: own.map(|(conf, _)| conf), guard: guard.as_deref().ok() };
-    let mut last = service.changes(&wish)?;
-    let mut first = Vec::new();
+    let guard = service.changes(&wish)?;
+    let (mut first, mut last) = (Vec::new(), Vec::new());
     match own {
         Some((conf, provider)) => {
             let with = |before: Option<&[u8]>| own::with(before, NAME, provider).map(Some);
@@ -163,7 +204,7 @@ fn beside_the_lines(
         }
         None => last.push(changes::Change::of(&own::path(NAME), own::without)?),
     }
-    Ok((first, last))
+    Ok([first, guard, last])
 }
 
 /// What there is to do if the provider is left to the system's `openssl.cnf`.
@@ -198,7 +239,7 @@ pub(super) fn disable(change: &Change) -> Result<()> {
         Ok(nginx) => nginx,
         Err(error) => return without_nginx(change, error),
     };
-    let file = about.file(&nginx)?;
+    let (named, file) = (about.named(&nginx)?, about.file(&nginx)?);
     let before = read(&file)?;
     let last = match about.is_of_the_service(&nginx, &file) {
         true => service::removals(NAME)?,
@@ -206,11 +247,13 @@ pub(super) fn disable(change: &Change) -> Result<()> {
     };
     let set = Set {
         nginx: &nginx,
+        named: &named,
         file: &file,
         before: &before,
         after: &edit::disabled(&before),
         first: Vec::new(),
         tried: &|| Ok(()),
+        guard: Vec::new(),
         last,
         environment: if edit::conf(&before).is_some() { Environment::None } else { Environment::AsHere },
         out: true,
@@ -226,7 +269,7 @@ pub(super) fn disable(change: &Change) -> Result<()> {
             None => say!("to take effect: nginx -s reload"),
         }
     }
-    warn_of_groups(&nginx, &file);
+    warn_of_groups(&nginx, &named);
     Ok(())
 }
 
@@ -236,9 +279,7 @@ fn without_nginx(change: &Change, error: anyhow::Error) -> Result<()> {
     let mut all = if plain { service::removals(NAME)? } else { Vec::new() };
     let file = Path::new(USUAL);
     if plain && read(file).is_ok_and(|text| edit::is_enabled(&text)) {
-        let lines = |before: Option<&[u8]>| {
-            Ok(before.map(|text| edit::disabled(&String::from_utf8_lossy(text)).into_bytes()))
-        };
+        let lines = |before: Option<&[u8]>| Ok(before.map(|before| bytes(&edit::disabled(&text(before)))));
         all.push(changes::Change::of(file, lines)?);
     }
     if all.is_empty() {
@@ -279,7 +320,7 @@ impl Change {
     /// is kept beside `nginx.conf` when something is added; when that is taken out again, the copy goes if nothing else
     /// has changed. `false`: nothing was changed.
     fn carry_out(&self, set: &Set<'_>) -> Result<bool> {
-        let others = set.first.iter().chain(&set.last);
+        let others = set.first.iter().chain(&set.guard).chain(&set.last);
         if set.before == set.after && others.clone().all(changes::Change::is_none) {
             say!("{}: nothing to change", set.file.display());
             return Ok(false);
@@ -294,77 +335,154 @@ impl Change {
             return Ok(false);
         }
         make_all(&set.first)?;
-        if let Err(error) = (set.tried)().and_then(|()| self.lines(set)) {
+        let tried = (set.tried)().and_then(|()| self.candidate(set)).and_then(|()| make_all(&set.guard));
+        if let Err(error) = tried {
             undo_all(&set.first)?;
             return Err(error);
         }
-        make_all(&set.last).context("nginx.conf is changed, and the rest is not")?;
+        let undone = || undo_all(&set.guard).and(undo_all(&set.first));
+        let written = match self.lines(set) {
+            Ok(written) => written,
+            Err(error) => {
+                undone()?;
+                return Err(error);
+            }
+        };
+        if let Err(error) = make_all(&set.last) {
+            written.undo()?;
+            undone()?;
+            return Err(error.context(format!("{} is as it was", set.file.display())));
+        }
+        written.tell(set)?;
         Ok(true)
     }
 
-    /// Changes `nginx.conf`.
-    fn lines(&self, set: &Set<'_>) -> Result<()> {
-        let (file, prefix) = (set.file, self.about.prefix.as_deref());
-        let tested = |text_file: &Path| test(set.nginx, text_file, prefix, set.environment).map(|_| ());
-        if set.before == set.after {
-            // The guard took the lines out.
-            backup_of(file, set.after).filter(|_| set.out).map(std::fs::remove_file).transpose()?;
+    /// Lets nginx test what is to be added, beside the file.
+    fn candidate(&self, set: &Set<'_>) -> Result<()> {
+        if set.out || set.before == set.after {
             return Ok(());
         }
+        let candidate = beside(set.named, set.after)?;
+        self.tested(set, candidate.path()).map_err(|refused| self.refused(set, refused))
+    }
+
+    fn tested(&self, set: &Set<'_>, file: &Path) -> Result<(), Refused> {
+        test(set.nginx, file, self.about.prefix.as_deref(), set.environment).map(|_| ())
+    }
+
+    /// What is said if nginx refuses, and nothing has changed.
+    fn refused(&self, set: &Set<'_>, refused: Refused) -> anyhow::Error {
+        let mut words = said(refused);
+        let works = || {
+            beside(set.named, &edit::disabled(set.before))
+                .is_ok_and(|stock| self.tested(set, stock.path()).is_ok())
+        };
+        if !set.out && !works() {
+            words.push_str("; so it does without Wattlock: mend that first");
+        }
+        anyhow::anyhow!("{} is as it was: {words}", set.file.display())
+    }
+
+    /// Changes `nginx.conf`.
+    fn lines(&self, set: &Set<'_>) -> Result<Written> {
+        let file = set.file;
+        let mut written = Written::default();
+        if set.before == set.after {
+            return Ok(written);
+        }
         // One that nginx refuses already is no worse without our lines.
-        let was_refused = set.out && tested(file).is_err();
-        let stock = edit::disabled(set.before);
-        let backup = if set.out { None } else { Some(back_up(file, &stock)?) };
-        let mut changed = vec![(file.to_owned(), set.before.to_owned(), set.after.to_owned())];
-        let mut result =
-            replace(file, set.before, set.after).map_err(Refused::from).and_then(|()| tested(file));
+        let was_refused = set.out && self.tested(set, set.named).is_err();
+        if !set.out {
+            written.backup = Some(back_up(file, &edit::disabled(set.before))?);
+        }
+        written.changed.push((file.to_owned(), set.before.to_owned(), set.after.to_owned()));
+        let mut result = replace(file, set.before, set.after)
+            .map_err(Refused::from)
+            .and_then(|()| self.tested(set, set.named));
         // Without the module its directives are unknown, wherever a person wrote them: the site must come up all the
         // same.
-        while set.out && changed.len() < 100 {
-            let Err(Refused { words, at: Some((other, line)) }) = result else { break };
-            result = set_aside(&other, line, &mut changed)
-                .map_err(|why| Refused { words: format!("{words}; {why:#}"), at: None })
-                .and_then(|()| tested(file));
+        while set.out && written.changed.len() < 100 {
+            let Err(Refused { words, at: Some((other, line)), .. }) = result else { break };
+            result = set_aside(&other, line)
+                .map(|changed| {
+                    written.changed.push(changed);
+                    written.aside.push(line);
+                })
+                .map_err(|why| Refused { words: format!("{words}; {why:#}"), at: None, ended: false })
+                .and_then(|()| self.tested(set, set.named));
         }
-        let refused = result.err().map(|refused| match refused.at {
-            Some((path, line)) => {
-                format!("{}; take line {line} of {} out by hand", refused.words, path.display())
+        match result {
+            Ok(()) => {}
+            Err(refused) if was_refused => written.refused = Some(said(refused)),
+            Err(refused) => {
+                written.undo()?;
+                return Err(self.refused(set, refused));
             }
-            None if groups::is_about(&refused.words) => format!("{}; {}", refused.words, groups::remedy()),
-            None => refused.words,
-        });
-        if let (Some(words), true) = (&refused, was_refused) {
+        }
+        Ok(written)
+    }
+}
+
+/// A refusal, and what helps.
+fn said(refused: Refused) -> String {
+    match refused.at {
+        Some((path, line)) => {
+            format!("{}; take line {line} of {} out by hand", refused.words, path.display())
+        }
+        None if groups::is_about(&refused.words) => format!("{}; {}", refused.words, groups::remedy()),
+        None => refused.words,
+    }
+}
+
+/// What [`Change::lines`] has written.
+#[derive(Default)]
+struct Written {
+    changed: Vec<Changed>,
+    /// The lines of what was set aside, in the second change and those behind it.
+    aside: Vec<usize>,
+    /// Why nginx refuses the result, as it did what was there.
+    refused: Option<String>,
+    /// The copy of what was there, and whether it was made now.
+    backup: Option<(PathBuf, bool)>,
+}
+
+impl Written {
+    fn undo(&self) -> Result<()> {
+        put_back(&self.changed).with_context(|| match &self.backup {
+            Some((backup, _)) => format!("what was there before is in {}", backup.display()),
+            None => "nginx.conf".to_owned(),
+        })?;
+        if let Some((backup, true)) = &self.backup {
+            let _ = std::fs::remove_file(backup);
+        }
+        Ok(())
+    }
+
+    fn tell(&self, set: &Set<'_>) -> Result<()> {
+        let file = set.file;
+        for ((path, before, after), line) in self.changed.iter().skip(1).zip(&self.aside) {
+            put!("{}", unified(path, &bytes(before), &bytes(after)));
+            say!(
+                "{}, line {line}: a directive of Wattlock's, now a comment: bring it back by hand",
+                path.display()
+            );
+        }
+        if let Some(words) = &self.refused {
             say!("nginx -t refused the configuration with Wattlock, and refuses it without: {words}");
-        } else if let Some(mut words) = refused {
-            for (path, old, new) in changed.iter().rev() {
-                // The first may not have been written.
-                if read(path)? != *old {
-                    replace(path, new, old).with_context(|| match &backup {
-                        Some((backup, _)) => {
-                            format!("undoing; what was there before is in {}", backup.display())
-                        }
-                        None => format!("undoing the change of {}", path.display()),
-                    })?;
-                }
-            }
-            if let Some((backup, true)) = &backup {
-                let _ = std::fs::remove_file(backup);
-            }
-            if !set.out && tested(beside(file, &stock)?.path()).is_err() {
-                words.push_str("; so it does without Wattlock: mend that first");
-            }
-            bail!("{} is as it was: {words}", file.display());
         }
-        match backup {
-            Some((backup, _)) => {
-                say!("nginx -t accepts it; what was there before is in {}", backup.display());
-            }
-            None => match backup_of(file, set.after) {
-                Some(backup) if std::fs::remove_file(&backup).is_ok() => {
-                    say!("{} is what it was, and the backup is gone", file.display());
-                }
-                _ => say!("{} is without Wattlock", file.display()),
-            },
+        if let Some((backup, _)) = &self.backup {
+            say!("nginx -t accepts it; what was there before is in {}", backup.display());
+            return Ok(());
+        }
+        if !set.out {
+            return Ok(());
+        }
+        // If nothing was changed, the guard took the lines out.
+        let gone = backup_of(file, set.after).is_some_and(|backup| std::fs::remove_file(&backup).is_ok());
+        match (self.changed.is_empty(), gone) {
+            (true, _) => {}
+            (false, true) => say!("{} is what it was, and the backup is gone", file.display()),
+            (false, false) => say!("{} is without Wattlock", file.display()),
         }
         Ok(())
     }

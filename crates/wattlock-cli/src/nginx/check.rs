@@ -6,13 +6,16 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::{Value, json};
+use wattlock_door::one_line;
 use wattlock_shell::nginx::page;
 use wattlock_shell::nginx::place::{self, Nginx, Parts, Places};
 use wattlock_shell::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
+use wattlock_shell::program;
 use wattlock_shell::setup::Choice;
 
 use super::file::read;
-use super::{About, edit, groups};
+use super::{About, NAME, edit, groups};
+use crate::openssl::own;
 
 #[derive(Debug, Args)]
 pub struct Check {
@@ -61,6 +64,7 @@ pub fn start(nginx: &Nginx, openssl: OpenSsl<'_>, more: &str) -> Result<Server> 
 /// The findings that say whether nginx has the provider with the `openssl.cnf` that it will read.
 const WITH_THE_SYSTEMS: &str = "with this machine's openssl.cnf";
 const WITH_ITS_OWN: &str = "with nginx's own openssl.cnf";
+const OWN_CONF: &str = "nginx's own openssl.cnf";
 
 /// One thing that was looked at.
 pub struct Finding {
@@ -79,7 +83,7 @@ impl Finding {
     pub fn next(&self) -> Option<&'static str> {
         match self.what {
             WITH_THE_SYSTEMS => Some("sudo wattlock nginx enable"),
-            WITH_ITS_OWN => Some("sudo wattlock nginx enable"),
+            WITH_ITS_OWN | OWN_CONF => Some("sudo wattlock nginx enable"),
             CONFIGURATION => Some("sudo wattlock nginx enable"),
             LOAD_MODULE => Some("sudo wattlock nginx disable"),
             _ => None,
@@ -120,6 +124,17 @@ pub fn look(choice: &Choice) -> Result<Vec<Finding>> {
     findings(&Check { about, status: None, json: false }, choice)
 }
 
+/// Whether nginx's own `openssl.cnf` does not follow what the system's says now, in words.
+fn behind(conf: &Path) -> Option<String> {
+    let text = std::fs::read(conf).ok()?;
+    let why = match own::anew(&text, NAME) {
+        Ok(anew) if anew == text => return None,
+        Ok(_) => "the system's openssl.cnf has changed since, and is not heard in all".to_owned(),
+        Err(error) => format!("the system's openssl.cnf has changed since: {}", program::line(&error)),
+    };
+    Some(format!("{}: {why}", one_line(conf)))
+}
+
 /// Everything that `check` looks at.
 fn findings(wanted: &Check, choice: &Choice) -> Result<Vec<Finding>> {
     let nginx = wanted.about.places.nginx()?;
@@ -147,6 +162,11 @@ fn findings(wanted: &Check, choice: &Choice) -> Result<Vec<Finding>> {
         find("together", good, words);
         let own = wanted.about.own_conf(&nginx);
         let (good, words) = judge(probe(&nginx, installed(parts, own.as_deref())));
+        if let Some(conf) = own.as_deref().filter(|conf| own::is_active(conf))
+            && let Some(words) = behind(conf)
+        {
+            find(OWN_CONF, false, words);
+        }
         let (what, how) = match &own {
             Some(conf) => (WITH_ITS_OWN, format!("see {}", conf.display())),
             None => (
@@ -173,7 +193,7 @@ fn findings(wanted: &Check, choice: &Choice) -> Result<Vec<Finding>> {
 fn configured(about: &About, nginx: &Nginx, with: Option<&Parts>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut find = |what, good, words: String| findings.push(Finding { what, good, words });
-    let (text, file) = match about.file(nginx).and_then(|file| Ok((read(&file)?, file))) {
+    let (text, file) = match about.named(nginx).and_then(|file| Ok((read(&file)?, file))) {
         Ok(both) => both,
         Err(error) => {
             find(CONFIGURATION, false, format!("{error:#}"));

@@ -1,18 +1,56 @@
-//! nginx's configuration file: read, replaced at once with its owner and permissions, kept beside itself, and tested by
-//! nginx.
+//! nginx's configuration file: read, replaced at once with its owner, permissions and attributes, kept beside itself, and
+//! tested by nginx.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{XattrFlags, fsetxattr, getxattr, listxattr};
+use rustix::io::Errno;
+use wattlock_door::one_line;
 use wattlock_shell::nginx::place::Nginx;
 
 use super::edit;
+use crate::trusted;
+use crate::within::within;
 
+/// How long `nginx -t` may take: a provider or a module that does not come back must not keep nginx from starting.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A byte that is no UTF-8, such as a letter of Latin-1 in a comment, is this character and the byte's value: it comes
+/// back as the byte. The last plane is for private use.
+const ODD: u32 = 0x0010_ff00;
+
+/// A configuration's text.
 pub fn read(file: &Path) -> Result<String> {
     let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
-    String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("{}: not UTF-8", file.display()))
+    let text = text(&bytes);
+    ensure!(self::bytes(&text) == bytes, "{}: neither UTF-8 nor another text", file.display());
+    Ok(text)
+}
+
+/// The text that bytes are, which [`bytes`] gives back.
+pub fn text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().filter_map(|byte| char::from_u32(ODD + u32::from(*byte))));
+    }
+    text
+}
+
+/// The bytes of a text.
+pub fn bytes(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    for c in text.chars() {
+        match u32::from(c).checked_sub(ODD).and_then(|odd| u8::try_from(odd).ok()) {
+            Some(odd) if odd >= 0x80 => bytes.push(odd),
+            _ => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    bytes
 }
 
 /// Keeps a copy beside the file, under a name that is free, unless there is one; and whether it was made.
@@ -28,10 +66,10 @@ pub fn back_up(file: &Path, text: &str) -> Result<(PathBuf, bool)> {
         match made {
             Ok(mut out) => {
                 out.set_permissions(std::fs::metadata(file)?.permissions())?;
-                out.write_all(text.as_bytes()).and_then(|()| out.sync_all()).context("writing a backup")?;
+                out.write_all(&bytes(text)).and_then(|()| out.sync_all()).context("writing a backup")?;
                 return Ok((path, true));
             }
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error).with_context(|| format!("a backup, {}", path.display())),
         }
     }
@@ -71,22 +109,52 @@ pub fn beside(file: &Path, text: &str) -> Result<tempfile::NamedTempFile> {
         .prefix(".wattlock-")
         .tempfile_in(folder)
         .with_context(|| folder.display().to_string())?;
-    new.write_all(text.as_bytes())?;
-    new.as_file().set_permissions(about.permissions())?;
+    new.write_all(&bytes(text))?;
     fchown(new.as_file(), Some(about.uid()), Some(about.gid()))?;
+    new.as_file().set_permissions(about.permissions())?;
+    attributes(file, new.as_file()).with_context(|| format!("attributes of {}", one_line(file)))?;
     new.as_file().sync_all()?;
     Ok(new)
+}
+
+/// Gives a file the extended attributes of another, access lists among them. Those of security modules (SELinux's labels)
+/// may be refused, and come by the folder's rule then.
+fn attributes(from: &Path, to: &std::fs::File) -> rustix::io::Result<()> {
+    let mut names = vec![0_u8; 0x1_0000];
+    let length = match listxattr(from, &mut *names) {
+        Err(Errno::NOTSUP) => return Ok(()),
+        length => length?,
+    };
+    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let mut value = vec![0_u8; 0x1_0000];
+        let set = getxattr(from, name, &mut *value)
+            .and_then(|length| fsetxattr(to, name, &value[..length], XattrFlags::empty()));
+        match set {
+            Err(_) if name.starts_with(b"security.") => {}
+            set => set?,
+        }
+    }
+    Ok(())
 }
 
 /// Why nginx does not take a configuration, and which line has a directive of ours that it does not know.
 pub struct Refused {
     pub words: String,
     pub at: Option<(PathBuf, usize)>,
+    /// Whether it was ended, by a signal or because it took too long, and so had no reason to give.
+    pub ended: bool,
+}
+
+impl Refused {
+    /// Whether Wattlock may be to blame: another reason may be gone in a moment.
+    pub fn is_about_us(&self) -> bool {
+        self.ended || self.words.contains("wattlock")
+    }
 }
 
 impl From<anyhow::Error> for Refused {
     fn from(error: anyhow::Error) -> Refused {
-        Refused { words: format!("{error:#}"), at: None }
+        Refused { words: format!("{error:#}"), at: None, ended: false }
     }
 }
 
@@ -121,14 +189,18 @@ pub fn test(
         Environment::None => _ = command.env_remove("OPENSSL_CONF"),
         Environment::Names(conf) => _ = command.env("OPENSSL_CONF", conf),
     }
-    let output = command.output().with_context(|| nginx.program.display().to_string())?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stderr).into_owned());
+    let (ended, said) = within(command, PATIENCE).with_context(|| nginx.program.display().to_string())?;
+    match ended {
+        None => {
+            let words = format!("nginx -t gives no answer within {} s", PATIENCE.as_secs());
+            return Err(Refused { words, at: None, ended: true });
+        }
+        Some(status) if status.success() => return Ok(said),
+        Some(status) if status.code().is_none() => {
+            return Err(Refused { words: format!("nginx -t dies ({status})"), at: None, ended: true });
+        }
+        Some(_) => {}
     }
-    if output.status.code().is_none() {
-        return Err(Refused { words: format!("nginx -t dies ({})", output.status), at: None });
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
     let wrong = said.lines().find(|line| line.contains("[emerg]")).or(said.lines().next());
     let wrong = wrong.unwrap_or("no reason given");
     // nginx: [emerg] unknown directive "wattlock_status" in /etc/nginx/conf.d/a.conf:3
@@ -138,18 +210,71 @@ pub fn test(
         let (path, line) = place.trim().rsplit_once(':')?;
         Some((PathBuf::from(path), line.parse().ok()?))
     });
-    Err(Refused { words: format!("nginx -t refuses it: {wrong}"), at })
+    Err(Refused { words: format!("nginx -t refuses it: {wrong}"), at, ended: false })
 }
 
+/// A file that [`set_aside`] changed: before, and after.
+pub type Changed = (PathBuf, String, String);
+
 /// Puts a directive of ours that nginx no longer knows into a comment.
-pub fn set_aside(path: &Path, line: usize, changed: &mut Vec<(PathBuf, String, String)>) -> Result<()> {
+pub fn set_aside(path: &Path, line: usize) -> Result<Changed> {
     let path = path.canonicalize().with_context(|| path.display().to_string())?;
+    trusted::only_by_root(&path)?;
     let before = read(&path)?;
     let after = edit::set_aside(&before, line)
         .with_context(|| format!("take the directive in line {line} of {} out by hand", path.display()))?;
     replace(&path, &before, &after)?;
-    put!("{}", crate::openssl::unified(&path, before.as_bytes(), after.as_bytes()));
-    say!("{}, line {line}: a directive of Wattlock's, now a comment: bring it back by hand", path.display());
-    changed.push((path, before, after));
+    Ok((path, before, after))
+}
+
+/// Puts back what was changed, the last first, if it is still what was made of it.
+pub fn put_back(changed: &[Changed]) -> Result<()> {
+    for (path, old, new) in changed.iter().rev() {
+        // The first may not have been written.
+        if read(path)? != *old {
+            replace(path, new, old).with_context(|| format!("undoing the change of {}", path.display()))?;
+        }
+    }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_no_utf_8_come_back() {
+        let all: Vec<u8> = (0..=255).collect();
+        for bytes in
+            [&b"# caf\xe9\nhttp {\n}\n"[..], b"\xff\xc3", "\u{10ff00}\u{10fffd} \u{e9}".as_bytes(), &all]
+        {
+            let text = text(bytes);
+            let back = self::bytes(&text);
+            // What is of the private plane already is refused, and not spoilt, by `read`.
+            assert!(back == bytes || text.contains('\u{10fffd}'), "{bytes:?}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("n.conf");
+        std::fs::write(&file, b"# caf\xe9\n").unwrap();
+        let before = read(&file).unwrap();
+        replace(&file, &before, &format!("{before}x;\n")).unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"# caf\xe9\nx;\n");
+        std::fs::write(&file, "\u{10fffd}").unwrap();
+        assert!(read(&file).is_err());
+    }
+
+    #[test]
+    fn attributes_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("n.conf");
+        std::fs::write(&file, "a;\n").unwrap();
+        match rustix::fs::setxattr(&file, "user.mine", b"kept", XattrFlags::empty()) {
+            Err(Errno::NOTSUP) => return,
+            set => set.unwrap(),
+        }
+        replace(&file, "a;\n", "b;\n").unwrap();
+        let mut value = [0; 8];
+        let length = getxattr(&file, "user.mine", &mut value).unwrap();
+        assert_eq!(&value[..length], b"kept");
+    }
 }

@@ -9,6 +9,7 @@ mod edit;
 mod file;
 mod groups;
 mod guard;
+mod libcrypto;
 
 use std::path::{Path, PathBuf};
 
@@ -80,6 +81,9 @@ struct About {
     places: Places,
 }
 
+/// What nginx's service is called, and Wattlock's command.
+const NAME: &str = "nginx";
+
 /// nginx's configuration, if the program does not say.
 const USUAL: &str = "/etc/nginx/nginx.conf";
 
@@ -110,7 +114,7 @@ fn warn_of_groups(nginx: &Nginx, file: &Path) {
 pub fn warn_before_the_provider_goes() {
     let about = About { config: None, prefix: None, places: Places::default() };
     if let Ok(nginx) = about.places.nginx()
-        && let Ok(file) = about.file(&nginx)
+        && let Ok(file) = about.named(&nginx)
     {
         warn_of_groups(&nginx, &file);
     }
@@ -154,10 +158,16 @@ impl About {
         Some((by, module.canonicalize().unwrap_or(module)))
     }
 
+    /// The configuration, by the name that nginx starts with: what it includes is relative to that name's folder.
+    fn named(&self, nginx: &Nginx) -> Result<PathBuf> {
+        let built = nginx.built_with("--conf-path=").unwrap_or(USUAL);
+        let named = self.config.as_deref().unwrap_or(Path::new(built));
+        std::path::absolute(named).with_context(|| named.display().to_string())
+    }
+
     /// The configuration, links resolved: what is replaced must be the file and not a link to it.
     fn file(&self, nginx: &Nginx) -> Result<PathBuf> {
-        let built = nginx.built_with("--conf-path=").unwrap_or(USUAL);
-        let file = self.config.clone().unwrap_or_else(|| PathBuf::from(built));
-        file.canonicalize().with_context(|| file.display().to_string())
+        let named = self.named(nginx)?;
+        named.canonicalize().with_context(|| named.display().to_string())
     }
 }

@@ -121,7 +121,8 @@ fn enable(command: &Enable, choice: &Choice) -> Result<()> {
     let shown = source.path.display().to_string();
     let named = |error: anyhow::Error| error.context(shown.clone());
     let split = plan::split(&source.text).map_err(named)?;
-    let before = State::of(&conf::Conf::read(&source.text).map_err(named)?).map_err(named)?;
+    let awake = plan::awake(&source.text);
+    let before = State::of(&conf::Conf::read(&awake).map_err(named)?).map_err(named)?;
     // What stands in our block is kept unless something else is asked for.
     let mut settings: Vec<(String, String)> = Vec::new();
     if split.found {
@@ -176,7 +177,8 @@ fn enable(command: &Enable, choice: &Choice) -> Result<()> {
             return Err(anyhow::Error::new(Code(PROGRAM_DIES)));
         }
     }
-    let backup = source.back_up(&split.rest)?;
+    // A program's own file has nothing of a person's to come back to.
+    let backup = if alone { None } else { Some(source.back_up(&split.rest)?) };
     source.replace(candidate)?;
     if let Err(error) = tried(&source.path, former.path(), &wish) {
         // It worked beside the file and not in its place: the guard of that place should not be left with it.
@@ -184,7 +186,12 @@ fn enable(command: &Enable, choice: &Choice) -> Result<()> {
         now.replace(now.candidate(&source.text)?)?;
         return Err(failed(&error));
     }
-    say!("Enabled in {shown}, tried and found good. What was there is in {}.", backup.display());
+    match backup {
+        Some(backup) => {
+            say!("Enabled in {shown}, tried and found good. What was there is in {}.", backup.display());
+        }
+        None => say!("Enabled in {shown}, tried and found good."),
+    }
     say!("Programs that are started from now on use it.");
     Ok(())
 }

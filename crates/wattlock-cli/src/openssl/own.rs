@@ -46,19 +46,36 @@ pub fn with(before: Option<&[u8]>, program: &str, module: &Path) -> Result<Vec<u
         true => head(program, &place::of_the_system()?)?,
         false => split.rest,
     };
-    let known = before.filter(|_| split.found).map(Conf::read).transpose()?;
-    let settings = known.map(|conf| State::of(&conf)).transpose()?.unwrap_or_default().settings;
-    let settings: Vec<_> = settings.into_iter().map(|entry| (entry.name, entry.value)).collect();
+    let settings = match before.filter(|_| split.found) {
+        Some(before) => plan::kept(before)?.settings,
+        None => Vec::new(),
+    };
     plan::with_block(&rest, &Wish { module, settings: &settings, alone: true })
 }
 
-/// The file without Wattlock, which includes the system's. `None` if there is no block in it.
+/// The file's text, made of what it says and of what the system's file says now, which its block may keep from being
+/// heard: the block repeats properties, and stands behind them.
+///
+/// # Errors
+/// As [`with`]; or no module is known.
+pub fn anew(before: &[u8], program: &str) -> Result<Vec<u8>> {
+    let module = plan::kept(before)?.module.context("its block names no module")?;
+    with(Some(before), program, Path::new(&module))
+}
+
+/// The file without Wattlock, which includes the system's: each line of its block is a comment, so that a later
+/// [`with`] finds its settings. `None` if there is no block in it, or an idle one.
 ///
 /// # Errors
 /// Its block is not whole.
 pub fn idle(before: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
-    let split = plan::split(before.unwrap_or_default())?;
-    Ok(Some(split.rest).filter(|_| split.found))
+    let before = before.unwrap_or_default();
+    Ok(Some(plan::idle(before)?).filter(|idle| idle != before))
+}
+
+/// Whether a file has a block of ours that is not idle.
+pub fn is_active(file: &Path) -> bool {
+    std::fs::read(file).is_ok_and(|text| idle(Some(&text)).is_ok_and(|idle| idle.is_some()))
 }
 
 /// What is to be left of the file: nothing, unless a person wrote there.
@@ -125,8 +142,55 @@ mod tests {
         assert_eq!((&*state.settings[0].name, &*state.settings[0].value), ("objective", "energy"));
         let left = String::from_utf8(without(Some(&again)).unwrap().unwrap()).unwrap();
         assert!(left.ends_with("mine = 1\n") && !left.contains("wattlock_sect"), "{left}");
-        let idle = String::from_utf8(idle(Some(&again)).unwrap().unwrap()).unwrap();
-        assert!(idle.contains(".include ") && !idle.contains("wattlock_sect"), "{idle}");
         assert!(super::idle(Some(b"x = 1\n")).unwrap().is_none() && without(None).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_idle_block_says_nothing_and_keeps_its_settings() {
+        let folder = tempfile::tempdir().unwrap();
+        for end in ["\n", "\r\n"] {
+            let text = String::from_utf8(made(folder.path(), "")).unwrap();
+            let text = text.replace(
+                "module = /w.so\nactivate = 1\n",
+                "module = /w.so\nactivate = 1\nobjective = energy\n",
+            );
+            let text = text.replace('\n', end);
+            let idle = super::idle(Some(text.as_bytes())).unwrap().unwrap();
+            assert!(State::of(&Conf::read(&idle).unwrap()).unwrap().section.is_none());
+            assert!(super::idle(Some(&idle)).unwrap().is_none(), "a second time changes nothing");
+            assert_eq!(plan::awake(&idle), text.as_bytes());
+            assert!(plan::has_alone(&idle) && without(Some(&idle)).unwrap().is_none());
+            let again = with(Some(&idle), "nginx", Path::new("/w.so")).unwrap();
+            assert_eq!(String::from_utf8(again).unwrap(), text);
+        }
+        assert!(super::idle(Some(b"# BEGIN wattlock\n")).is_err());
+    }
+
+    #[test]
+    fn what_the_system_says_later_is_heard_when_the_file_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = made(folder.path(), "");
+        assert_eq!(anew(&text, "nginx").unwrap(), text, "nothing has changed");
+        let system = folder.path().join("system.cnf");
+        let theirs = "openssl_conf = i\n[i]\nssl_conf = s\nalg_section = a\n[s]\nx = y\n[a]\ndefault_properties = fips=yes\n";
+        std::fs::write(&system, theirs).unwrap();
+        assert!(!State::of(&Conf::read(&text).unwrap()).unwrap().fips(), "the block shadows it");
+        let again = anew(&text, "nginx").unwrap();
+        let (conf, state) = (Conf::read(&again).unwrap(), State::of(&Conf::read(&again).unwrap()).unwrap());
+        assert!(state.fips() && state.enabled());
+        assert_eq!(conf.get("default", "openssl_conf").unwrap().value, "i");
+        // Its block no longer leads to the provider.
+        std::fs::write(
+            &system,
+            "openssl_conf = j\n[j]\nproviders = p\n[p]\ndefault = d\n[d]\nactivate = 1\n",
+        )
+        .unwrap();
+        let other = anew(&again, "nginx").unwrap();
+        assert!(State::of(&Conf::read(&again).unwrap()).unwrap().section.is_none());
+        assert!(State::of(&Conf::read(&other).unwrap()).unwrap().enabled());
+        std::fs::write(&system, theirs.replace("fips=yes", "provider=other")).unwrap();
+        assert!(anew(&text, "nginx").is_err());
+        std::fs::write(&system, "[a\n").unwrap();
+        assert!(anew(&text, "nginx").is_err());
     }
 }

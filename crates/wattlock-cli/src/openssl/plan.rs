@@ -17,6 +17,8 @@ const ADDED: &str = "added by `wattlock openssl enable`, removed by `wattlock op
 /// Ends the first line of a block before which a line end had to be added.
 const NO_END: &str = " (the line before had no end)";
 const END: &str = "# END wattlock";
+/// Begins each line of a block that is idle: OpenSSL reads none of it, and its settings are kept.
+const IDLE: &str = "# idle: ";
 
 /// Names of the sections of ours.
 const INIT: &str = "wattlock_init";
@@ -73,10 +75,59 @@ pub fn split(text: &[u8]) -> Result<Split> {
     }
 }
 
-/// Whether our block in a file has the entry for nginx's module.
+/// A file with our block idle: each line of it is a comment.
+///
+/// # Errors
+/// As [`split`].
+pub fn idle(text: &[u8]) -> Result<Vec<u8>> {
+    split(text)?;
+    Ok(in_block(text, |line| match line.starts_with(IDLE.as_bytes()) {
+        true => line.to_vec(),
+        false => [IDLE.as_bytes(), line].concat(),
+    }))
+}
+
+/// A file whose block is not idle.
+pub fn awake(text: &[u8]) -> Vec<u8> {
+    in_block(text, |line| line.strip_prefix(IDLE.as_bytes()).unwrap_or(line).to_vec())
+}
+
+/// A file, with what a change makes of each line between the first and the last one of our block.
+fn in_block(text: &[u8], change: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
+    let (mut out, mut inside) = (Vec::with_capacity(text.len()), false);
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        inside &= line.trim_ascii_end() != END.as_bytes();
+        match inside {
+            true => out.extend(change(line)),
+            false => out.extend_from_slice(line),
+        }
+        inside |= line.starts_with(b"# BEGIN wattlock");
+    }
+    out
+}
+
+/// What our block says of our provider.
+pub struct Kept {
+    pub module: Option<String>,
+    pub settings: Vec<(String, String)>,
+}
+
+/// What our block in a file, idle or not, says of our provider: whether or not the rest of the file, which may have
+/// changed since, still leads to it.
+///
+/// # Errors
+/// The file cannot be understood.
+pub fn kept(text: &[u8]) -> Result<Kept> {
+    let conf = Conf::read(&awake(text))?;
+    let settings = conf.entries(OURS).into_iter().filter(|entry| !OWN.contains(&entry.name.as_str()));
+    let settings = settings.map(|entry| (entry.name.clone(), entry.value.clone())).collect();
+    Ok(Kept { module: known(&conf, OURS, "module")?, settings })
+}
+
+/// Whether our block in a file, idle or not, has the entry for nginx's module.
 pub fn has_alone(text: &[u8]) -> bool {
     let entry = format!("{ALONE} = ");
-    text.split(|byte| *byte == b'\n').any(|line| line.starts_with(entry.as_bytes()))
+    awake(text).split(|byte| *byte == b'\n').any(|line| line.starts_with(entry.as_bytes()))
 }
 
 /// What a file says of providers, seen from ours.

@@ -69,6 +69,11 @@ impl Service {
         self.unit.is_some()
     }
 
+    /// What its unit's start has behind an option of one letter.
+    pub fn option(&self, option: &str) -> Option<String> {
+        self.unit.as_ref()?.option(&self.program, option)
+    }
+
     /// Whether its init script reads a file of ours.
     pub fn has_script(&self) -> bool {
         // What systemd reads, too, is no script.
@@ -87,15 +92,12 @@ impl Service {
     /// A file cannot be read, or our block in it is not whole.
     pub fn changes(&self, wish: &Wish<'_>) -> Result<Vec<Change>> {
         let mut changes = Vec::new();
-        if let Some(unit) = &self.unit {
+        if self.unit.is_some() {
             let mut lines = vec!["[Service]".to_owned()];
             lines.extend(wish.conf.map(|conf| format!("Environment=OPENSSL_CONF={}", conf.display())));
-            if let Some(guard) = wish.guard {
-                // A start does not fail because the guard is gone (-), and no sandbox of the service is the guard's
-                // (+).
-                lines.extend(["ExecStartPre=".to_owned(), format!("ExecStartPre=-+{guard}")]);
-                lines.extend(unit.before.iter().map(|line| format!("ExecStartPre={line}")));
-            }
+            // Before each ExecStartPre, which the distribution's own `nginx -t` is, without a copy of those; since systemd
+            // 243. A start does not fail because the guard is gone (-), and no sandbox of the service is the guard's (+).
+            lines.extend(wish.guard.map(|guard| format!("ExecCondition=-+{guard}")));
             changes.push(self.with_block(&drop_in(self.name), &lines)?);
         }
         if self.has_script() {

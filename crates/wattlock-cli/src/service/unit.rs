@@ -18,16 +18,13 @@ const FOLDERS: [&str; 5] = [
 pub struct Unit {
     /// `ExecStart`, as written.
     pub start: Vec<String>,
-    /// `ExecStartPre`, as written.
-    pub before: Vec<String>,
     /// Files of `EnvironmentFile`.
     pub files: Vec<PathBuf>,
     /// The file that sets `OPENSSL_CONF`.
     pub sets: Option<PathBuf>,
 }
 
-/// Reads a service's unit; `own` is a drop-in that is passed over, and so are the `ExecStartPre` of drop-ins behind it,
-/// which systemd adds to those that `own` names. `None` if there is no such unit, or it is masked.
+/// Reads a service's unit; `own` is a drop-in that is passed over. `None` if there is no such unit, or it is masked.
 pub fn read(name: &str, own: &Path) -> Option<Unit> {
     read_in(&FOLDERS.map(Path::new), name, own)
 }
@@ -37,7 +34,7 @@ fn read_in(folders: &[&Path], name: &str, own: &Path) -> Option<Unit> {
         folders.iter().map(|folder| folder.join(format!("{name}.service"))).find(|file| file.exists())?;
     let text = std::fs::read_to_string(&file).ok().filter(|text| !text.is_empty())?;
     let mut unit = Unit::default();
-    unit.take(&text, &file, true);
+    unit.take(&text, &file);
     let mut dropins = BTreeMap::new();
     for folder in folders {
         let entries =
@@ -50,13 +47,13 @@ fn read_in(folders: &[&Path], name: &str, own: &Path) -> Option<Unit> {
     }
     for path in dropins.into_values().filter(|path| path != own) {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        unit.take(&text, &path, path.file_name() < own.file_name());
+        unit.take(&text, &path);
     }
     Some(unit)
 }
 
 impl Unit {
-    fn take(&mut self, text: &str, file: &Path, earlier: bool) {
+    fn take(&mut self, text: &str, file: &Path) {
         let mut section = "";
         let text = text.replace("\\\r\n", " ").replace("\\\n", " ");
         for line in text.lines().map(str::trim) {
@@ -71,7 +68,6 @@ impl Unit {
             let (key, value) = (key.trim(), value.trim());
             let list = match key {
                 "ExecStart" => &mut self.start,
-                "ExecStartPre" if earlier => &mut self.before,
                 "EnvironmentFile" => {
                     self.files.push(PathBuf::from(value.trim_start_matches('-')));
                     continue;
@@ -94,9 +90,24 @@ impl Unit {
 
     /// Whether it starts this program.
     pub fn starts(&self, program: &Path) -> bool {
-        self.start.iter().any(|line| {
+        self.lines(program).next().is_some()
+    }
+
+    /// The lines that start this program.
+    fn lines(&self, program: &Path) -> impl Iterator<Item = &String> {
+        self.start.iter().filter(move |line| {
             let word = line.trim_start_matches(['@', '-', ':', '+', '!']).split_whitespace().next();
             word.is_some_and(|word| Path::new(word).canonicalize().is_ok_and(|path| path == program))
+        })
+    }
+
+    /// What follows an option of one letter where it starts this program.
+    pub fn option(&self, program: &Path, option: &str) -> Option<String> {
+        self.lines(program).find_map(|line| {
+            let mut words = line.split_whitespace().skip(1).skip_while(|word| !word.starts_with(option));
+            let joined = words.next()?.strip_prefix(option).unwrap_or_default();
+            let value = if joined.is_empty() { words.next().unwrap_or_default() } else { joined };
+            Some(value.trim_matches(['"', '\'']).to_owned())
         })
     }
 }
@@ -121,20 +132,16 @@ mod tests {
         assert_eq!(read(), None);
         put(lib.join("nginx.service"), DEBIAN);
         let unit = read().unwrap();
-        assert_eq!(unit.before, ["/usr/sbin/nginx -t -q -g 'daemon on; master_process on;'"]);
         assert_eq!(unit.start, ["/bin/sh -g 'x'"]);
         assert!(unit.starts(&Path::new("/bin/sh").canonicalize().unwrap()) && !unit.starts(Path::new("/no")));
 
-        put(lib.join("nginx.service.d/b.conf"), "[Service]\nExecStartPre=\nExecStartPre=one \\\n  two\n");
-        put(etc.join("nginx.service.d/a.conf"), "[Service]\nExecStartPre=lost\nEnvironmentFile=-/f\n");
-        put(own.clone(), "[Service]\nExecStartPre=\nExecStartPre=ours\nEnvironment=OPENSSL_CONF=/ours\n");
-        put(
-            etc.join("nginx.service.d/z.conf"),
-            "[Service]\nExecStartPre=theirs\n; Environment=OPENSSL_CONF=/x\n",
-        );
+        put(lib.join("nginx.service.d/b.conf"), "[Service]\nExecStart=\nExecStart=one \\\n  two\n");
+        put(etc.join("nginx.service.d/a.conf"), "[Service]\nExecStart=lost\nEnvironmentFile=-/f\n");
+        put(own.clone(), "[Service]\nExecStart=ours\nEnvironment=OPENSSL_CONF=/ours\n");
+        put(etc.join("nginx.service.d/z.conf"), "[Service]\n; Environment=OPENSSL_CONF=/x\n");
         let unit = read().unwrap();
         assert_eq!(
-            (unit.before, unit.files, unit.sets),
+            (unit.start, unit.files, unit.sets),
             (vec!["one    two".to_owned()], vec!["/f".into()], None)
         );
         put(etc.join("nginx.service.d/b.conf"), "[Service]\nEnvironment=\"A=b\" \"OPENSSL_CONF=/x\"\n");
@@ -144,7 +151,11 @@ mod tests {
             Some(etc.join("nginx.service.d/b.conf")),
             "of two of a name the first folder's counts"
         );
-        assert_eq!(unit.before.last().map(String::as_str), Some("lost"));
+        assert_eq!(unit.start.last().map(String::as_str), Some("lost"));
+        let start = ["@/bin/sh sh -q -c '/a.conf' -p/x".to_owned()].to_vec();
+        let (unit, shell) = (Unit { start, ..Unit::default() }, Path::new("/bin/sh").canonicalize().unwrap());
+        let options = ["-c", "-p", "-g"].map(|option| unit.option(&shell, option));
+        assert_eq!(options, [Some("/a.conf".to_owned()), Some("/x".to_owned()), None]);
         put(etc.join("nginx.service"), "");
         assert_eq!(read(), None, "masked");
     }
