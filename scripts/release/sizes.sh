@@ -17,7 +17,7 @@ trap 'rm -rf "$scratch"' EXIT
 bad=0
 complain() { echo "sizes: $*" >&2; bad=1; }
 
-for limit in wattlock:14 libwattlock_provider.so:9 libwattlock_gpu.so:7; do
+for limit in wattlock:15 libwattlock_provider.so:9 libwattlock_gpu.so:8; do
     name=${limit%:*} most=${limit#*:}
     strip -o "$scratch/$name" "$folder/$name"
     bytes=$(stat -c %s "$scratch/$name")
