@@ -25,6 +25,7 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What asks for something that must not be there while all is well.
 MAY_BE_EMPTY = {"WattlockExporterDown", "WattlockCountersPassedOver"}
+MAY_BE_EITHER = set()
 CELL = ["requests", "bytes", "errors", "timed", "timed_ns", "held_ns", "batch_sum", "energy_nj", "refused", "submit_ns"]
 
 
@@ -137,6 +138,18 @@ def at_work(wattlock, place, environment, counters, stop):
         stop.wait(0.3)
 
 
+def alone():
+    """Goes on with an empty /dev/shm of its own, as root: other programs' folders there are none of this test's. Whether it
+    is so."""
+    if os.environ.get("WATTLOCK_ALONE"):
+        return True
+    own = ["unshare", "--mount", "--propagation", "private", "sh", "-c", 'mount -t tmpfs shm /dev/shm && exec "$@"', "sh"]
+    if os.geteuid() == 0 and shutil.which("unshare") and not subprocess.run([*own, "true"], check=False).returncode:
+        os.environ["WATTLOCK_ALONE"] = "1"
+        os.execvp(own[0], [*own, sys.executable, *sys.argv])
+    return False
+
+
 def main():
     prometheus, promtool, wattlock = tool("prometheus"), tool("promtool"), program()
     if not prometheus or not promtool:
@@ -144,6 +157,9 @@ def main():
         return
     if not wattlock:
         sys.exit("monitoring: no program: cargo build -p wattlock-cli")
+    if not alone():
+        # What others left there decides.
+        MAY_BE_EITHER.add("WattlockCountersPassedOver")
     rules = ROOT / "monitoring/alerts.yml"
     subprocess.run([promtool, "check", "rules", "--lint-fatal", rules], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([promtool, "test", "rules", ROOT / "monitoring/alerts_test.yml"], check=True,
@@ -207,7 +223,7 @@ def evaluate(port):
         if rule.get("lastError"):
             sys.exit(f"monitoring: {rule['name']}: {rule['lastError']}")
         found = result(rule["query"])
-        if bool(found) == (rule["name"] in MAY_BE_EMPTY):
+        if rule["name"] not in MAY_BE_EITHER and bool(found) == (rule["name"] in MAY_BE_EMPTY):
             sys.exit(f"monitoring: {rule['name']}: {found or 'empty'}: {rule['query']}")
         count += 1
     # Other users' programs may be at work beside the test.
