@@ -25,6 +25,7 @@ pub mod process;
 pub mod program;
 pub mod setup;
 pub mod svg;
+pub mod trust;
 
 /// Raised by an interrupt; work in progress then stops and leaves nothing behind.
 pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);

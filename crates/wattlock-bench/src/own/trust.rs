@@ -2,14 +2,11 @@
 //! has their own rights.
 
 use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use wattlock_door::one_line;
-
-/// Everybody may write in such a folder, and change only what is their own.
-const STICKY: u32 = 0o1000;
+use wattlock_shell::trust::changed_by;
 
 /// Refuses, for root, a file that another user could have written. `about` is of the file that was opened.
 ///
@@ -42,44 +39,4 @@ fn refuse(path: &Path, why: Option<String>) -> Result<()> {
         "{}: {why}, and root would run it: `chown root`, `chmod go-w`, or run the command as that user",
         one_line(path)
     )
-}
-
-fn changed_by(about: &Metadata) -> Option<String> {
-    let is_sticky = about.is_dir() && about.mode() & STICKY != 0;
-    by(about.uid(), about.gid(), about.mode(), is_sticky)
-}
-
-/// Who but root may change something, in words.
-fn by(owner: u32, group: u32, mode: u32, is_sticky: bool) -> Option<String> {
-    if owner != 0 {
-        return Some(format!("it belongs to user {owner}"));
-    }
-    let others = mode & 0o002 != 0;
-    let of_group = mode & 0o020 != 0 && group != 0;
-    ((others || of_group) && !is_sticky).then(|| match others {
-        true => "every user may write it".to_owned(),
-        false => format!("group {group} may write it"),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_root_alone_can_change_is_run() {
-        for (owner, group, mode, sticky, is_refused) in [
-            (0, 0, 0o644, false, false),
-            (0, 0, 0o664, false, false),
-            (0, 33, 0o640, false, false),
-            (0, 33, 0o664, false, true),
-            (0, 0, 0o666, false, true),
-            (0, 0, 0o646, false, true),
-            (1000, 0, 0o600, false, true),
-            (1000, 0, 0o1777, true, true),
-            (0, 0, 0o1777, true, false),
-        ] {
-            assert_eq!(by(owner, group, mode, sticky).is_some(), is_refused, "{owner} {group} {mode:o}");
-        }
-    }
 }
