@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
 import signal
@@ -118,6 +119,17 @@ class Packages:
         run("dpkg-deb", "-Znone", "--build", folder / "x", file)
         shutil.rmtree(folder / "x")
         return file
+
+    def later(self, names):
+        """The same packages with a later version: their files."""
+
+        def change(folder):
+            control = folder / "DEBIAN/control"
+            text = control.read_text()
+            version = re.search(r"^Version: (.*)$", text, re.M)[1]
+            control.write_text(text.replace(version, version + "+later"))
+
+        return [self.changed(name, change) for name in names]
 
 
 def apt(what, *words, **more):
@@ -472,17 +484,273 @@ def test_dpkg_killed_at_any_command_of_a_script_leaves_a_configuration_that_work
     kill_at.unlink()
 
 
+@contextlib.contextmanager
+def small(*folders):
+    """A file system of its own over each folder, with what that has. Yields what leaves so many KiB of room in all of them,
+    much for None. What comes behind it must leave the folders as they were."""
+    mounted = []
+    try:
+        for folder in folders:
+            with tempfile.TemporaryDirectory(dir="/srv") as there:
+                run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", there)
+                try:
+                    run("cp", "-a", f"{folder}/.", there)
+                    run("mount", "--bind", there, folder)
+                    mounted.append(folder)
+                finally:
+                    run("umount", there)
+
+        def leave(kib):
+            for folder in mounted:
+                used = int(run("du", "-sk", folder)[1].split()[0])
+                run("mount", "-o", f"remount,size={used + kib if kib is not None else 1 << 20}k", folder)
+
+        yield leave
+    finally:
+        for folder in reversed(mounted):
+            run("umount", folder)
+
+
+def nginx_alone(what="enable", *more, **how):
+    return run(PROGRAM, "nginx", what, "--yes", *more, **how)
+
+
+def handled():
+    """Whether Wattlock makes the site's handshakes, with a certificate that is verified."""
+    status, page = fetch("/wattlock_status")
+    return status == 200 and json.loads(page)["active"] is True
+
+
+def test_three_commands_lead_from_files_to_a_verified_handshake(packages):
+    """Its seconds are in docs/use/install.md: to install, to enable and restart, and the handshake."""
+    certificate()
+    begin = time.monotonic()
+    packages.install(PROGRAM, PROVIDER, MODULE)
+    installed = time.monotonic()
+    nginx_alone()
+    with site(STATUS):
+        assert handled()
+        print(f"    {installed - begin:.1f} s to install, {time.monotonic() - begin:.1f} s to the handshake")
+    packages.purge()
+
+
+def test_a_disk_that_fills_while_packages_are_unpacked_leaves_what_works(packages):
+    names = (PROGRAM, PROVIDER, MODULE)
+    folders = [next(pathlib.Path("/usr/lib").glob("*/ossl-modules")), pathlib.Path("/usr/lib/nginx/modules")]
+    before = snapshot()
+    for folder in folders:
+        with small(folder) as leave:
+            # The first time there is nothing to go back to.
+            leave(8)
+            status, said = packages.install(*names, good=False)
+            assert status != 0 and "No space left on device" in said, said
+            works()
+            leave(None)
+            apt("install", "--fix-broken")
+            packages.install(*names)
+            nginx_alone()
+            with site(STATUS):
+                assert handled()
+                leave(8)
+                status, said = apt("install", *map(str, packages.later(names)), good=False)
+                assert status != 0 and "No space left on device" in said, said
+                works()
+                assert handled()
+                run("nginx", "-s", "reload")
+                until(handled, "a handshake of the old parts")
+                leave(None)
+                apt("install", "--fix-broken")
+                apt("install", *map(str, packages.later(names)))
+                assert handled()
+            packages.purge()
+        assert not differences(before, snapshot()), differences(before, snapshot())
+
+
+def test_a_full_disk_where_configurations_are_changes_none_of_them(packages):
+    packages.install(PROGRAM, PROVIDER, MODULE)
+    with small("/etc/nginx", "/etc/ssl", "/etc/default") as leave:
+        for folder in ("/etc/nginx", "/etc/ssl", "/etc/default"):
+            leave(0)
+            before = snapshot()
+            for words in (["nginx"], ["openssl"]):
+                status, said = run(PROGRAM, *words, "enable", "--yes", good=False)
+                works()
+                assert status == 0 or "No space left on device" in said, said
+                if status == 0:
+                    run(PROGRAM, *words, "disable", "--yes")
+                assert not differences(before, snapshot()), (words, said, differences(before, snapshot()))
+            # The guard and a removal do what can be done.
+            leave(None)
+            nginx_alone()
+            leave(0)
+            run(PROGRAM, "nginx", "guard")
+            works()
+            leave(None)
+            nginx_alone("disable")
+            assert not differences(before, snapshot()), differences(before, snapshot())
+    packages.purge()
+
+
+def answered(words, meanwhile):
+    """Runs a command that asks at its terminal; `yes` is the answer, after something else has happened. Its status and output."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execvp(words[0], words)
+    said, asked = b"", False
+    with open(terminal, "r+b", buffering=0) as talk:
+        while True:
+            try:
+                more = talk.read(4096)
+            except OSError:  # EIO is the end of a terminal.
+                more = b""
+            if not more:
+                break
+            said += more
+            if not asked and b"?" in said.rsplit(b"\n", 1)[-1]:
+                asked = True
+                meanwhile()
+                talk.write(b"yes\n")
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    assert asked, said
+    return status, said.decode()
+
+
+def test_an_openssl_cnf_that_its_owner_replaces_meanwhile_keeps_what_the_owner_wrote(packages):
+    packages.install(PROGRAM, PROVIDER, MODULE)
+    theirs = OPENSSL_CONF.read_bytes()
+    new = theirs + b"\n[their_section]\ntheirs = 1\n"
+
+    def replaced():
+        other = OPENSSL_CONF.with_name("openssl.cnf.new")
+        other.write_bytes(new)
+        other.replace(OPENSSL_CONF)
+
+    for program, what in (("openssl", "enable"), ("openssl", "disable"), ("nginx", "enable"), ("nginx", "disable")):
+        if what == "disable":
+            run(PROGRAM, program, "enable", "--yes")
+        status, said = answered([PROGRAM, program, what], replaced)
+        works()
+        assert b"their_section" in OPENSSL_CONF.read_bytes(), said
+        if program == "openssl":
+            assert status != 0 and "meanwhile" in said and OPENSSL_CONF.read_bytes() == new, said
+        else:
+            assert OPENSSL_CONF.read_bytes() == new, said
+        # And what an owner replaced while it was enabled is no mistake of anybody's.
+        run(PROGRAM, program, "enable", "--yes")
+        replaced()
+        works()
+        run(PROGRAM, program, "disable", "--yes")
+        assert OPENSSL_CONF.read_bytes() == new
+        OPENSSL_CONF.write_bytes(theirs)
+    nginx_alone()
+    replaced()
+    apt("remove", PROVIDER)
+    works()
+    assert OPENSSL_CONF.read_bytes() == new
+    OPENSSL_CONF.write_bytes(theirs)
+    packages.purge()
+
+
+def test_an_nginx_that_was_broken_before_is_no_worse_and_its_line_is_named(packages):
+    before = snapshot()
+    wrong = pathlib.Path("/etc/nginx/conf.d/wrong.conf")
+    wrong.write_text("no_such_directive on;\n")
+    packages.install(PROGRAM, PROVIDER, MODULE)
+    with_it = snapshot()
+    status, said = nginx_alone(good=False)
+    assert status != 0 and f"{wrong}:1" in said, said
+    assert not differences(with_it, snapshot()), differences(with_it, snapshot())
+    run(PROGRAM, "nginx", "guard")
+    assert not differences(with_it, snapshot()), differences(with_it, snapshot())
+    assert "no_such_directive" in refused("nginx", "-t")
+    packages.purge()
+    wrong.unlink()
+    works()
+    assert not differences(before, snapshot()), differences(before, snapshot())
+
+
+def test_two_versions_side_by_side_and_either_goes_first(packages):
+    before = snapshot()
+    place, local = pathlib.Path("/usr/local/lib/wattlock"), pathlib.Path("/usr/local/bin/wattlock")
+    parts = {
+        local: "/usr/bin/wattlock",
+        place / "libwattlock_provider.so": next(pathlib.Path("/usr/lib").glob("*/ossl-modules")) / "wattlock.so",
+        place / "ngx_http_wattlock_module.so": "/usr/lib/nginx/modules/ngx_http_wattlock_module.so",
+    }
+
+    def built():
+        place.mkdir()
+        for to, what in parts.items():
+            shutil.copy(what, to)
+
+    def gone():
+        for one in parts:
+            one.unlink()
+        place.rmdir()
+
+    # The other is enabled, and the packages go.
+    packages.install(PROGRAM, PROVIDER, MODULE)
+    built()
+    run(local, "nginx", "enable", "--yes", "--provider", place / "libwattlock_provider.so", good=False)
+    works()
+    run("dpkg", "--remove", MODULE, PROVIDER, PROGRAM)
+    works()
+    run(local, "nginx", "enable", "--yes")
+    works()
+    with site(STATUS):
+        assert handled()
+    # The packages' module is loaded by a file of its own: both would be one too many, and dpkg says so.
+    status, said = packages.install(PROGRAM, PROVIDER, MODULE, good=False)
+    assert status != 0 and "wattlock nginx disable" in said, said
+    works()
+    run(local, "nginx", "disable", "--yes")
+    apt("install", "--fix-broken")
+    packages.install(PROGRAM, PROVIDER, MODULE)
+    # The packages' is enabled, and the other goes.
+    run("/usr/bin/wattlock", "nginx", "enable", "--yes")
+    gone()
+    works()
+    with site(STATUS):
+        assert handled()
+    packages.purge()
+    assert not differences(before, snapshot()), differences(before, snapshot())
+
+
+def test_a_provider_that_is_replaced_under_running_programs_serves_on(packages):
+    packages.install(PROGRAM, PROVIDER, MODULE)
+    run(PROGRAM, "openssl", "enable", "--yes")
+    folder = certificate()
+    words = ["openssl", "s_server", "-accept", f"127.0.0.1:{PORT}", "-www", "-quiet"]
+    server = subprocess.Popen(
+        [*words, "-cert", folder / "site.pem", "-key", folder / "site.key"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        until(lambda: listens(PORT), "a server")
+        assert fetch()[0] == 200 and "/ossl-modules/wattlock.so" in mapped(server.pid)
+        apt("install", *map(str, packages.later((PROGRAM, PROVIDER, MODULE))))
+        assert "/ossl-modules/wattlock.so (deleted)" in mapped(server.pid), "the old one is still in use"
+        assert fetch()[0] == 200
+        works()
+        run("dpkg", "--remove", MODULE, PROVIDER)
+        assert fetch()[0] == 200
+        works()
+        assert server.poll() is None
+    finally:
+        server.kill()
+        server.wait()
+    packages.purge()
+
+
+def listens(port):
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
 def test_an_update_under_64_connections_fails_no_request(packages):
     packages.install(PROGRAM, PROVIDER, MODULE)
     enable()
 
-    def later(folder):
-        control = folder / "DEBIAN/control"
-        text = control.read_text()
-        version = re.search(r"^Version: (.*)$", text, re.M)[1]
-        control.write_text(text.replace(version, version + "+later"))
-
-    files = [packages.changed(name, later) for name in (PROGRAM, PROVIDER, MODULE)]
+    files = packages.later((PROGRAM, PROVIDER, MODULE))
     counts, failures, ended = [0] * 64, [], threading.Event()
 
     def client(number):

@@ -1,7 +1,8 @@
 //! Changes of configuration files that belong together: shown, written each at once, and taken back if one fails.
 //!
 //! A file that somebody has changed since it was read is not written, a link is not followed, and root writes only
-//! where root alone may. A folder that is made for a file goes when the file does and nothing else is in it.
+//! where root alone may. A folder that is made for a file goes when the file does and nothing else is in it; one that
+//! was there, and empty, stays if the file says so ([`folder_mark`]).
 
 use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Write};
@@ -13,6 +14,22 @@ use wattlock_door::one_line;
 
 use crate::openssl::unified;
 use crate::trusted;
+
+/// In a file that was made in a folder which was there, and empty.
+const FOLDER_WAS_EMPTY: &str = " (the folder was empty)";
+
+/// What a file that is made has to say in some line, so that its folder stays when it goes.
+///
+/// `before` is what the file says now.
+pub fn folder_mark(path: &Path, before: Option<&[u8]>) -> &'static str {
+    let empty = |folder: &Path| std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
+    let stays = before.map_or_else(|| path.parent().is_some_and(empty), folder_stays);
+    if stays { FOLDER_WAS_EMPTY } else { "" }
+}
+
+fn folder_stays(text: &[u8]) -> bool {
+    text.windows(FOLDER_WAS_EMPTY.len()).any(|words| words == FOLDER_WAS_EMPTY.as_bytes())
+}
 
 /// A file as it was read, and as it is to be; `None` is no file.
 #[derive(Debug)]
@@ -79,8 +96,10 @@ impl Change {
             }
             None => {
                 std::fs::remove_file(&self.path).with_context(named)?;
-                // One with other files stays.
-                let _ = std::fs::remove_dir(folder);
+                if !from.is_some_and(folder_stays) {
+                    // One with other files stays.
+                    let _ = std::fs::remove_dir(folder);
+                }
             }
         }
         // The name in the folder is what must outlive a power cut; some file systems cannot be asked to.

@@ -29,6 +29,9 @@ pub enum Error {
     /// The version of the volume's format is unknown.
     #[error("unknown volume version {0}: made by a newer program?")]
     Version(String),
+    /// The version of the volume's journal is unknown.
+    #[error("unknown version {0} of wattlock.journal: written by a newer program?")]
+    JournalVersion(u8),
     /// The volume's settings are no possible form. Their content is never quoted.
     #[error("the volume's settings are damaged: {0}")]
     BadVolume(String),
@@ -91,7 +94,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::NoVolume(_) => 80,
-            Error::Version(_) => 81,
+            Error::Version(_) | Error::JournalVersion(_) => 81,
             Error::BadVolume(_) => 82,
             Error::Damaged(_) => 83,
             Error::NoMatchingKey => 12,

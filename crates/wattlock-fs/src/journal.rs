@@ -132,7 +132,7 @@ impl<F: File> Journal<F> {
     /// appended.
     ///
     /// # Errors
-    /// [`Error::Damaged`] for a journal that is neither whole nor torn at its end.
+    /// [`Error::Damaged`] for a journal that is neither whole nor torn at its end, [`Error::JournalVersion`].
     pub(crate) fn open(
         file: F,
         secrets: Vec<(u32, Key)>,
@@ -592,6 +592,23 @@ mod tests {
         let record = &mut vec![0; RECORD_HEAD];
         let error = journal.append(record, &Ops::default(), &mut crypto).unwrap_err().to_string();
         assert!(error.contains("no number after"), "{error}");
+    }
+
+    #[test]
+    fn a_head_of_a_newer_program_is_neither_damage_nor_passed_over_for_the_other() {
+        let (store, mut crypto) = (SimStore::default(), crypto());
+        let journal = opened(&store, &mut crypto).unwrap().0;
+        journal.reset(&[], &mut crypto).unwrap();
+        journal.reset(&[], &mut crypto).unwrap();
+        let bytes = store.bytes(JOURNAL);
+        for at in HEADS {
+            let mut newer = bytes.clone();
+            assert!(newer[at as usize..].starts_with(HEAD_MAGIC));
+            newer[at as usize + 8] = VERSION + 1;
+            store.put(JOURNAL, &newer);
+            let error = opened(&store, &mut crypto).map(|_| ()).unwrap_err();
+            assert!(matches!(error, Error::JournalVersion(3)) && error.exit_code() == 81, "{error}");
+        }
     }
 
     #[test]

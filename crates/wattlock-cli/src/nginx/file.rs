@@ -62,15 +62,11 @@ pub fn back_up(file: &Path, text: &str) -> Result<(PathBuf, bool)> {
     for number in 0..1000_u32 {
         let more = if number == 0 { String::new() } else { format!(".{number}") };
         let path = file.with_file_name(format!("{name}.before-wattlock{more}"));
-        let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
-        match made {
-            Ok(mut out) => {
-                out.set_permissions(std::fs::metadata(file)?.permissions())?;
-                out.write_all(&bytes(text)).and_then(|()| out.sync_all()).context("writing a backup")?;
-                return Ok((path, true));
-            }
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error).with_context(|| format!("a backup, {}", path.display())),
+        // Whole under its name, or not there.
+        match beside(file, text)?.persist_noclobber(&path) {
+            Ok(_) => return Ok((path, true)),
+            Err(error) if error.error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error.error).with_context(|| format!("a backup, {}", path.display())),
         }
     }
     bail!("{}: a thousand backups lie beside it", file.display())

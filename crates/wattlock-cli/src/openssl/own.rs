@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use super::conf::{Conf, written};
 use super::place::{self, Source};
 use super::plan::{self, State, Wish};
+use crate::changes::folder_mark;
 
 /// Where such files are.
 pub const FOLDER: &str = "/etc/wattlock";
@@ -21,8 +22,10 @@ pub fn path(program: &str) -> PathBuf {
 
 fn head(program: &str, system: &Path) -> Result<Vec<u8>> {
     let system = written(system.to_str().context("the path of openssl.cnf is not UTF-8")?)?;
-    let head =
-        format!("{HEAD}{program} enable`: what the system's file says, and Wattlock.\n.include {system}\n");
+    let folder = folder_mark(&path(program), None);
+    let head = format!(
+        "{HEAD}{program} enable`: what the system's file says, and Wattlock.{folder}\n.include {system}\n"
+    );
     Ok(head.into_bytes())
 }
 

@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use wattlock_door::one_line;
 
-use crate::changes::Change;
+use crate::changes::{Change, folder_mark};
 use crate::openssl::{own, plan};
 use crate::trusted;
 use unit::Unit;
@@ -119,8 +119,8 @@ impl Service {
             let added =
                 format!("added by `wattlock {0} enable`, removed by `wattlock {0} disable`", self.name);
             let end = if rest.as_ref().is_some_and(Vec::is_empty) { WAS_EMPTY } else { "" };
-            let rest = rest.unwrap_or_default();
-            Ok(Some(plan::appended(&rest, &format!("{added}{end}"), lines)))
+            let (rest, folder) = (rest.unwrap_or_default(), folder_mark(path, before));
+            Ok(Some(plan::appended(&rest, &format!("{added}{folder}{end}"), lines)))
         })
     }
 
@@ -248,7 +248,15 @@ mod tests {
             assert!(service.with_block(&path, &lines).unwrap().is_none(), "a second time changes nothing");
             Change::of(&path, without).unwrap().make().unwrap();
             assert_eq!(std::fs::read_to_string(&path).ok().as_deref(), before);
+            assert_eq!(path.parent().unwrap().exists(), before.is_some());
         }
+        // A folder that was there, and empty, also stays after a second look.
+        std::fs::remove_file(&path).unwrap();
+        for lines in [&lines[..], &["export A=c".to_owned()]] {
+            service.with_block(&path, lines).unwrap().make().unwrap();
+        }
+        Change::of(&path, without).unwrap().make().unwrap();
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub(super) struct Head {
     pub(super) origin: [u8; 8],
 }
 
-/// Reads a head; `None` for what is none.
+/// Reads a head; `None` for what is none. Nothing vouches for a version that is unknown.
 pub(super) fn read_head(
     bytes: &[u8],
     secrets: &[(u32, Key)],
@@ -76,10 +76,7 @@ pub(super) fn read_head(
         return Ok(None);
     }
     if bytes[8] != VERSION {
-        return Err(Error::Damaged(format!(
-            "the journal has version {}, this program reads {VERSION}",
-            bytes[8]
-        )));
+        return Err(Error::JournalVersion(bytes[8]));
     }
     let generation = be64(&bytes[12..16]) as u32;
     let Some((_, secret)) = secrets.iter().find(|(there, _)| *there == generation) else { return Ok(None) };
