@@ -41,7 +41,8 @@ fn commit() -> Option<String> {
     if top.canonicalize().ok()? != Path::new("../..").canonicalize().ok()? {
         return None;
     }
-    let name = git(&["rev-parse", "--short", "HEAD"])?;
+    // As long in each clone, however much of the history it has.
+    let name = git(&["rev-parse", "--short=12", "HEAD"])?;
     // In a work tree these lie in two folders, and only git knows which. Cargo takes a path that does not exist for
     // one that has changed.
     let branch = git(&["symbolic-ref", "-q", "HEAD"]);

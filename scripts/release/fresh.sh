@@ -9,6 +9,7 @@
 #   scripts/release/fresh.sh own|next -- COMMAND    any command there instead; no result is kept
 #   scripts/release/fresh.sh own|next bare ROOT [PACKAGE...]
 #                                           only makes the smallest root, with these packages, without toolchain and clone
+#   scripts/release/fresh.sh own|next suite         the name of that release, which is its root's in target/fresh
 #   scripts/release/fresh.sh in ROOT COMMAND        a command in a root that was kept
 #
 # KEEP=1 keeps the roots (target/fresh/RELEASE); NEXT=SUITE is another release than the one that follows. Logs are in
@@ -72,6 +73,8 @@ if [ "$what" = bare ]; then
     [ ! -e "$bare" ] || fail "$bare is there already"
     shift 3
     packages=("$@")
+elif [ "$what" = suite ]; then
+    [ "$which" != all ] || fail "one release"
 elif [ "$what" = -- ]; then
     shift 2
     [ $# -gt 0 ] && [ "$which" != all ] || fail "one release and a command"
@@ -80,13 +83,15 @@ else
     case $what in '' | run | test | both) ;; *) fail "run, test or both, not $what" ;; esac
 fi
 missing=()
-for program in mmdebstrap unshare git python3 apt-get rustc cargo; do
+for program in mmdebstrap unshare git python3 apt-get $([ -n "$bare" ] || echo rustc cargo); do
     command -v "$program" >/dev/null || missing+=("$program")
 done
 [ ${#missing[@]} = 0 ] || fail "missing: ${missing[*]} (apt-get install mmdebstrap git python3)"
-toolchain=$(rustc --print sysroot)
-[ -x "$toolchain/bin/cargo" ] && [ "$toolchain" != /usr ] ||
-    fail "$toolchain is no toolchain of rustup's, so it cannot be copied"
+if [ -z "$bare" ]; then
+    toolchain=$(rustc --print sysroot)
+    [ -x "$toolchain/bin/cargo" ] && [ "$toolchain" != /usr ] ||
+        fail "$toolchain is no toolchain of rustup's, so it cannot be copied"
+fi
 
 . /etc/os-release
 own=${VERSION_CODENAME:-}
@@ -97,6 +102,10 @@ follows() {
 }
 next=${NEXT:-$([ "$which" = own ] || follows)}
 [ "$which" = own ] || [ -n "$next" ] || fail "which release follows $own? Say NEXT="
+if [ "$what" = suite ]; then
+    echo "${!which}"
+    exit
+fi
 
 work=${CARGO_TARGET_DIR:-target}/fresh
 mkdir -p "$work"

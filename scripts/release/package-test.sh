@@ -2,7 +2,7 @@
 # What the packages promise (package_test.py), in a fresh root of the release that they were built for, without this
 # machine's files, processes and network.
 #
-#   scripts/release/package-test.sh own|next [NAME...]      packages in target/packages/SUITE; NAME is a part of a test's name
+#   scripts/release/package-test.sh own|next|all [NAME...]  packages in target/packages/SUITE; NAME is a part of a test's name
 #   PACKAGES=FOLDER scripts/release/package-test.sh own     others
 #   scripts/release/package-test.sh image FILE      an OCI image: what it is made of, and a verified handshake through
 #                                           Wattlock of the nginx in it
@@ -41,8 +41,13 @@ END
     echo "$1: a verified handshake through Wattlock"
 }
 
-case $which in own | next | image) ;; *) fail "own, next or image, not $which" ;; esac
+case $which in own | next | all | image) ;; *) fail "own, next, all or image, not $which" ;; esac
 [ "$(id -u)" = 0 ] || fail "needs root"
+if [ "$which" = all ]; then
+    failed=0
+    for one in own next; do "$0" "$one" "$@" || failed=1; done
+    exit $failed
+fi
 scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/wattlock-packages.XXXXXX")
 trap 'rm -rf --one-file-system "$scratch"' EXIT
 if [ "$which" = image ]; then
@@ -65,6 +70,7 @@ chmod 755 "$root/usr/sbin/policy-rc.d"
 # What the packages need of Debian's comes first: it is no work of theirs.
 mapfile -t needed < <(for package in "$root"/srv/packages/*.deb; do dpkg-deb --field "$package" Depends; done |
     tr ',' '\n' | sed 's/|.*//; s/(.*//; s/[[:space:]]//g' | grep -Ev '^(wattlock.*|libnginx-mod-.*|nginx-abi.*|)$' | sort -u)
+scripts/release/fresh.sh in "$root" apt-get update -qq
 scripts/release/fresh.sh in "$root" apt-get install --yes -qq --no-install-recommends "${needed[@]}" >/dev/null
 scripts/release/fresh.sh in "$root" unshare --net sh -c 'ip link set lo up && exec "$@"' sh \
     python3 -B /srv/package_test.py /srv/packages "$@"

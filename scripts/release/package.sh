@@ -39,6 +39,15 @@ keep() {
     ls -l "$to"
 }
 
+# Runs a step of this script in a clean root of a release; what it made lies in the folder `made`. A root in which it
+# failed does not stay, so that no later run takes its packages.
+in_root() {
+    suite=$(scripts/release/fresh.sh "$1" suite)
+    made=$target/fresh/$suite/srv
+    KEEP=1 scripts/release/fresh.sh "$1" -- scripts/release/package.sh "$2" || { discard && fail "$2 in a root of $suite"; }
+}
+discard() { rm -rf --one-file-system "${made%/srv}"; }
+
 version() { dpkg-parsechangelog --show-field Version | sed 's/~deb.*//'; }
 epoch() { dpkg-parsechangelog --show-field Timestamp; }
 
@@ -72,13 +81,13 @@ inside-archive)
     archive
     ;;
 archive)
-    KEEP=1 scripts/release/fresh.sh own -- scripts/release/package.sh inside-archive
-    for root in "$target"/fresh/*/srv; do
-        keep "$root" archive .tar.gz
-        rm -rf --one-file-system "${root%/srv}"
-    done
+    in_root own inside-archive
+    keep "$made" archive .tar.gz
+    discard
     ;;
 image)
+    SOURCE_DATE_EPOCH=$(epoch)
+    export SOURCE_DATE_EPOCH
     scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/wattlock-image.XXXXXX")
     trap 'rm -rf --one-file-system "$scratch"' EXIT
     scripts/release/fresh.sh own bare "$scratch/system" nginx openssl
@@ -107,18 +116,15 @@ built)
     git clone --quiet "file://$repo" "$scratch/wattlock"
     (cd "$scratch/wattlock" && BUILT=$(realpath "$2") && export BUILT && build "${3:-}")
     . /etc/os-release
-    keep "$scratch" "built-$VERSION_CODENAME"
+    # Not among those that are signed: the programs may be of something that is not committed.
+    keep "$scratch" "../packages-built/$VERSION_CODENAME"
     ;;
 own | next | all)
     for release in own next; do
         case $1 in all | "$release") ;; *) continue ;; esac
-        KEEP=1 scripts/release/fresh.sh "$release" -- scripts/release/package.sh inside
-        for root in "$target"/fresh/*/srv; do
-            [ -e "$root/wattlock/debian/files" ] || continue
-            suite=${root%/srv}
-            keep "$root" "${suite##*/}"
-            rm -rf --one-file-system "$suite"
-        done
+        in_root "$release" inside
+        keep "$made" "$suite"
+        discard
     done
     ;;
 *)

@@ -26,11 +26,12 @@ import threading
 import time
 import traceback
 
-MODULE, PROVIDER, PROGRAM, TOOLS = (
+MODULE, PROVIDER, PROGRAM, TOOLS, BRIDGE = (
     "libnginx-mod-http-wattlock",
     "wattlock-openssl-provider",
     "wattlock",
     "wattlock-tools",
+    "wattlock-bridge",
 )
 NGINX_CONF, OPENSSL_CONF = pathlib.Path("/etc/nginx/nginx.conf"), pathlib.Path("/etc/ssl/openssl.cnf")
 LINK = pathlib.Path("/etc/nginx/modules-enabled/50-mod-http-wattlock.conf")
@@ -92,6 +93,19 @@ def is_record(path):
 def differences(before, after):
     names = sorted(before.keys() | after.keys())
     return [(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]
+
+
+def restored(before):
+    """/etc as it was: `before` is a copy."""
+    for folder, _, files in os.walk("/etc"):
+        for name in files:
+            path = os.path.join(folder, name)
+            if not is_record(path) and not os.path.lexists(f"{before}{path.removeprefix('/etc')}"):
+                os.unlink(path)
+    run("cp", "-a", "--remove-destination", f"{before}/.", "/etc")
+    for folder in ("/etc/wattlock", "/etc/systemd/system/nginx.service.d"):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
 
 
 class Packages:
@@ -335,23 +349,27 @@ def test_lines_written_by_hand_are_named_and_left(packages):
     packages.install()
     enable()
     page = pathlib.Path("/etc/nginx/conf.d/page.conf")
-    page.write_text("# wattlock on;\nserver {\n    listen 127.0.0.1:8081;\n    %s\n}\n" % STATUS)
+    page.write_text("# wattlock on;\nserver {\n    listen 127.0.0.1:8081;\n    server_name wattlock a;\n    %s\n}\n" % STATUS)
     run("nginx", "-t", "-q")
     said = apt("remove", MODULE)[1]
     assert f"{page}:4:" in said and f"{page}:1:" not in said, said
     assert STATUS in page.read_text()
+    assert "server_name" not in said, said
     page.unlink()
     works()
     run("wattlock", "openssl", "disable", "--yes")
     ours = OPENSSL_CONF.read_bytes()
-    by_hand = ours + BY_HAND.encode()
-    OPENSSL_CONF.write_bytes(by_hand)
-    run("openssl", "dgst", "-sha256", OPENSSL_CONF)
-    said = apt("remove", PROVIDER)[1]
-    assert "by hand" in said and "by_hand" in said, said
-    assert OPENSSL_CONF.read_bytes() == by_hand
-    works()
-    OPENSSL_CONF.write_bytes(ours)
+    whole = str(next(pathlib.Path("/usr/lib").glob("*/ossl-modules/wattlock.so")))
+    for module in ("wattlock", "wattlock.so", f'"{whole}"', whole):
+        by_hand = ours + BY_HAND.replace("module = wattlock", f"module = {module}").encode()
+        OPENSSL_CONF.write_bytes(by_hand)
+        run("openssl", "dgst", "-sha256", OPENSSL_CONF)
+        said = apt("remove", PROVIDER)[1]
+        assert "by hand" in said and f"{OPENSSL_CONF}:" in said and f"module = {module}" in said, said
+        assert OPENSSL_CONF.read_bytes() == by_hand
+        works()
+        OPENSSL_CONF.write_bytes(ours)
+        packages.install(PROVIDER)
     packages.purge()
 
 
@@ -519,6 +537,81 @@ def handled():
     """Whether Wattlock makes the site's handshakes, with a certificate that is verified."""
     status, page = fetch("/wattlock_status")
     return status == 200 and json.loads(page)["active"] is True
+
+
+def test_what_is_promised_to_be_there_is_and_no_unit_is_enabled(packages):
+    packages.install()
+    listed = {name: run("dpkg", "--listfiles", name)[1].splitlines() for name in packages.files}
+    for end in (
+        "/usr/bin/wattlock",
+        "/usr/share/man/man1/wattlock.1.gz",
+        "/usr/share/man/man1/wattlock-nginx.1.gz",
+        "/usr/share/bash-completion/completions/wattlock",
+        "/usr/share/zsh/vendor-completions/_wattlock",
+        "/usr/share/fish/vendor_completions.d/wattlock.fish",
+        "recover.py",
+        "/components.cdx.json",
+        "/wattlock-exporter.service",
+        "/wattlock@.service",
+    ):
+        found = [path for path in listed[PROGRAM] if path.endswith(end)]
+        assert found and all(os.path.getsize(path) for path in found), f"{end} is not in {PROGRAM}"
+    assert "/usr/share/man/man1/wattlock.1.gz" in run("man", "-w", "wattlock")[1]
+    assert any("/examples/" in path for path in listed[PROGRAM]), "examples"
+    assert any(path.endswith("/wattlock-emulated") for path in listed[TOOLS]), "the program with emulated cards"
+    assert not [path for path in listed[PROGRAM] + listed[PROVIDER] if "emulated" in path]
+    wanted = [str(path) for path in pathlib.Path("/etc/systemd").rglob("*wattlock*")]
+    assert not wanted, wanted
+    if BRIDGE in packages.files:
+        assert "bridge" in run("wattlock", "stream", "bridge", "--help")[1]
+    packages.purge()
+
+
+def test_a_new_nginx_that_the_module_does_not_fit_starts_without_it(packages):
+    """dpkg replaces /usr/sbin/nginx by one of another build: a module's signature is compared by nginx."""
+    packages.install(PROGRAM, PROVIDER, MODULE)
+    nginx_alone("enable", "--hybrid")
+    name = run("dpkg-query", "-S", "/usr/sbin/nginx")[1].split(":")[0]
+    theirs = packages.work / "theirs"
+    for path in run("dpkg", "--listfiles", name)[1].splitlines():
+        to = pathlib.Path(f"{theirs}{path}")
+        if os.path.isdir(path) and not os.path.islink(path):
+            to.mkdir(parents=True, exist_ok=True)
+        else:
+            shutil.copy2(path, to, follow_symlinks=False)
+    (theirs / "DEBIAN").mkdir()
+    for script in ("preinst", "postinst", "prerm", "postrm", "conffiles", "triggers"):
+        kept = pathlib.Path(f"/var/lib/dpkg/info/{name}.{script}")
+        if kept.exists():
+            shutil.copy2(kept, theirs / "DEBIAN" / script)
+    fields = run("dpkg-query", "--status", name)[1]
+    fields = re.sub(r"^(Status|Conffiles):.*\n( .*\n)*", "", fields, flags=re.M)
+    binary = theirs / "usr/sbin/nginx"
+    signature = re.search(rb"8,4,8,[01]{30,}", binary.read_bytes())[0]
+    files = {}
+    for version, bits in (("+1", b"0" * (len(signature) - 6)), ("+2", signature[6:])):
+        binary.write_bytes(binary.read_bytes().replace(signature, b"8,4,8," + bits) if version == "+1" else
+                           pathlib.Path("/usr/sbin/nginx").read_bytes())
+        control = re.sub(r"^Version: (.*)$", rf"Version: \1{version}", fields, flags=re.M)
+        (theirs / "DEBIAN/control").write_text(control)
+        files[version] = packages.work / f"nginx{version}.deb"
+        run("dpkg-deb", "-Znone", "--build", theirs, files[version])
+    before = NGINX_CONF.read_bytes()
+    said = run("dpkg", "--force-unsafe-io", "--install", files["+1"])[1]
+    assert "nginx starts without Wattlock" in said, said
+    works()
+    with site():
+        assert fetch()[0] == 200
+    # Both at once: a package that is itself new has no trigger.
+    NGINX_CONF.write_bytes(before)
+    LINK.with_name(LINK.name + ".removed").rename(LINK)
+    said = run("dpkg", "--force-unsafe-io", "--install", files["+1"], *packages.later((PROGRAM, PROVIDER, MODULE)))[1]
+    assert "nginx starts without Wattlock" in said, said
+    works()
+    # And back: what fits again is enabled again.
+    run("dpkg", "--force-unsafe-io", "--install", files["+2"])
+    packages.purge()
+    works()
 
 
 def test_three_commands_lead_from_files_to_a_verified_handshake(packages):
@@ -727,7 +820,8 @@ def test_a_provider_that_is_replaced_under_running_programs_serves_on(packages):
     try:
         until(lambda: listens(PORT), "a server")
         assert fetch()[0] == 200 and "/ossl-modules/wattlock.so" in mapped(server.pid)
-        apt("install", *map(str, packages.later((PROGRAM, PROVIDER, MODULE))))
+        said = apt("install", *map(str, packages.later((PROGRAM, PROVIDER, MODULE))))[1]
+        assert "keep the former provider until they are restarted" in said, said
         assert "/ossl-modules/wattlock.so (deleted)" in mapped(server.pid), "the old one is still in use"
         assert fetch()[0] == 200
         works()
@@ -798,11 +892,12 @@ def main(words):
     wanted = words[1:]
     tests = [(name, one) for name, one in globals().items() if name.startswith("test_")]
     passed, failed = 0, 0
+    etc = pathlib.Path("/srv/etc-before")
+    run("cp", "-a", "/etc", etc)
     for name, test in tests:
         if wanted and not any(part in name for part in wanted):
             continue
         begin = time.monotonic()
-        before = {path: path.read_bytes() for path in (NGINX_CONF, OPENSSL_CONF)}
         try:
             test(packages)
             passed += 1
@@ -811,11 +906,8 @@ def main(words):
             traceback.print_exc()
             failed += 1
             told = "FAILED"
-            for path, text in before.items():
-                path.write_bytes(text)
-            for left in pathlib.Path("/etc/nginx/conf.d").glob("*.conf"):
-                left.unlink()
             run("dpkg", "--purge", "--force-all", *packages.files, good=False)
+            restored(etc)
         print(f"{name.removeprefix('test_').replace('_', ' ')}: {told} ({time.monotonic() - begin:.0f} s)", flush=True)
     shutil.rmtree(packages.work)
     print(f"{passed} passed, {failed} failed")
