@@ -487,14 +487,18 @@ fn with_card(host: &Host, model: &str, give_up_ms: u32) {
     host.write("with.cnf", config.as_bytes());
 }
 
-/// What a living process counts for the accelerator: the sums over its threads' rows, by name. `requests` is there,
-/// too. The layout is in docs/design/architecture.md under "Telemetry".
+/// What a process counts for the accelerator, or counted if it has ended: the sums over its threads' rows, by name.
+/// `requests` is there, too. The layout is in docs/design/architecture.md under "Telemetry".
 fn counters(folder: &Path, process: u32) -> HashMap<String, u64> {
     let mine =
         |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&format!("{process}-"));
     let mut sums = HashMap::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten().filter(mine) {
-        let Ok(bytes) = std::fs::read(entry.path()) else { continue };
+        let Ok(mut bytes) = std::fs::read(entry.path()) else { continue };
+        // The mark of one that has ended.
+        if let Some(first) = bytes.first_mut().filter(|first| **first == b'-') {
+            *first = b'{';
+        }
         let Some((header, rows)) = bytes.split_at_checked(65536) else { continue };
         let end = header.iter().position(|byte| *byte == 0).unwrap_or(header.len());
         let Ok(header) = serde_json::from_slice::<serde_json::Value>(&header[..end]) else { continue };
@@ -526,54 +530,15 @@ fn counters(folder: &Path, process: u32) -> HashMap<String, u64> {
     sums
 }
 
-/// Runs a program to its end; what it counted for the accelerator, as it left it to its user's totals: however short it
-/// ran, nothing is missed.
+/// Runs a program to its end; what it counted for the accelerator. It leaves its file, marked as ended, until another
+/// process looks: however short it ran, nothing is missed.
 fn watched(host: &Host, command: &mut Command, time: Duration) -> (HashMap<String, u64>, Output) {
     let folder = host.path("telemetry");
-    let _ = std::fs::remove_dir_all(&folder);
     command.env("WATTLOCK_TELEMETRY_DIR", &folder);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     within(time, "the program ends", || child.try_wait().unwrap().is_some());
-    let output = child.wait_with_output().unwrap();
-    (left(&folder), output)
-}
-
-/// What programs that have ended left in a folder's totals for the accelerator: requests by kind and in all, an engine's
-/// counters and its fallbacks by reason. The layout is in `telemetry/totals.rs`.
-fn left(folder: &Path) -> HashMap<String, u64> {
-    let bytes = std::fs::read(folder.join("totals")).unwrap_or_default();
-    let mut rest = bytes.get(16..).unwrap_or_default();
-    let mut take = |bytes: usize| rest.split_off(..bytes).expect("totals are whole");
-    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-    let mut left = HashMap::new();
-    if bytes.is_empty() {
-        return left;
-    }
-    let [names, sums, _files] = std::array::from_fn(|_| number(take(4)));
-    let text = |_| {
-        let length = number(take(1)) as usize;
-        String::from_utf8(take(length).to_vec()).unwrap()
-    };
-    let names: Vec<String> = (0..names).map(text).collect();
-    for _ in 0..sums {
-        let [_program, engine, kind, counter] =
-            std::array::from_fn(|_| names[number(take(2)) as usize].as_str());
-        let value = number(take(8));
-        let mut add = |name: &str| *left.entry(name.to_owned()).or_default() += value;
-        match (engine, counter) {
-            ("emulated", "requests") => ["requests", kind].into_iter().for_each(add),
-            ("emulated", "fallback") => add(kind),
-            ("emulated", _) if kind.is_empty() => add(counter),
-            (_, "requests") => add("of others"),
-            _ => {}
-        }
-    }
-    left
-}
-
-/// One of these counts.
-fn count(counted: &HashMap<String, u64>, name: &str) -> u64 {
-    counted.get(name).copied().unwrap_or(0)
+    let counted = counters(&folder, child.id());
+    (counted, child.wait_with_output().unwrap())
 }
 
 /// Runs `speed` for so long with each algorithm of its arguments; what it counted. Nothing may have failed.
@@ -602,7 +567,7 @@ fn speed_fails_no_operation_when_the_accelerator_dies() {
                 let host = host();
                 with_accelerator(&host, fault, give_up_ms);
                 let counted = speed(&host, seconds, &format!("{jobs} rsa2048 ecdsap256 ecdhx25519"));
-                let struck = count(&counted, "requests") > 0 && count(&counted, counter) > 0;
+                let struck = counted["requests"] > 0 && counted[counter] > 0;
                 seen.push(counted);
                 struck
             });
@@ -646,11 +611,11 @@ fn speed_without_jobs_is_done_by_a_card_and_no_random_number_is() {
         ("-decrypt -evp aes-256-cbc -bytes 4096", "aes-256-cbc-decrypt"),
     ] {
         let counted = speed(&host, 2, arguments);
-        assert!(count(&counted, kind) > 0, "{arguments}: {counted:?}");
+        assert!(counted[kind] > 0, "{arguments}: {counted:?}");
     }
     let counted = speed(&host, 2, "rand");
-    let asked: u64 = ["requests", "tests", "untested"].iter().map(|name| count(&counted, name)).sum();
-    assert!(count(&counted, "of others") > 0 && asked == 0, "{counted:?}");
+    let asked: u64 = ["requests", "tests", "untested"].iter().map(|name| counted[*name]).sum();
+    assert!(counted["of others"] > 0 && asked == 0, "{counted:?}");
 }
 
 /// Pieces of CBC in any order and of any length are OpenSSL's bytes, also where a card does those of whole blocks and fails.
@@ -665,9 +630,9 @@ fn pieces_of_cbc_that_a_card_does_are_what_openssl_gives() {
         command.arg("400");
         let (counted, output) = watched(&host, &mut command, Duration::from_secs(300));
         assert!(output.status.success(), "{fault}: {}", text(&output));
-        assert!(count(&counted, counter) > 0, "{fault}: {counted:?}");
+        assert!(counted[counter] > 0, "{fault}: {counted:?}");
         let kinds = ["aes-128-cbc-encrypt", "aes-192-cbc-decrypt", "aes-256-cbc-encrypt"];
-        assert!(!fault.is_empty() || kinds.iter().all(|kind| count(&counted, kind) > 0), "{counted:?}");
+        assert!(!fault.is_empty() || kinds.iter().all(|kind| counted[*kind] > 0), "{counted:?}");
     }
 }
 
