@@ -235,6 +235,15 @@ class Tree(unittest.TestCase):
             self.assertIn(f"timing/rsa-{length}-private", names)
         self.assertEqual(len(names), len(check.parts(check.ROOT)), "two parts of one name")
 
+    def test_every_planted_fault_applies_to_this_code(self):
+        patches = sorted((SCRIPTS / "test/planted").glob("*.patch"))
+        self.assertEqual({patch.stem for patch in patches}, set(check.PLANTED))
+        for patch in patches:
+            # As planted.sh applies it.
+            done = subprocess.run(["git", "apply", "--check", "-C1", patch], cwd=check.ROOT, capture_output=True,
+                                  text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_unsafe_code_is_found_and_words_about_it_are_not(self):
         self.write("crates/wattlock-fs/src/lib.rs", "#![forbid(unsafe_code)]\n// unsafe { }\n")
         self.assertEqual(check.unsafe_crates(self.root), ["wattlock-cpu"])
