@@ -145,7 +145,7 @@ if [ "$found" != 0 ]; then
     grep -h '^SUMMARY' "$reports"/of.* | sort | uniq -c | sort -rn
 fi
 if [ "$which" = address ] && [ -n "$whole" ] && [ -n "${WATTLOCK_NGINX:-}" ]; then
-    PROVIDER=$target/$triple/debug/libwattlock_provider.so scripts/test/asan.sh || failed+=(nginx)
+    CARGO_TARGET_DIR=${target%/sanitize/*} scripts/test/asan.sh || failed+=(nginx)
 fi
 echo "$which sanitizer: ${#crates[@]} crates, $passed tests passed, $found programs with reports, failed: ${failed[*]:-none}"
 [ "$found" = 0 ] && [ ${#failed[@]} = 0 ]
