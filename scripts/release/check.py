@@ -225,7 +225,11 @@ def store(root, kept):
 
 
 def orphans():
-    """Living children of this process: those of a part that has ended came here, for this is their subreaper."""
+    """Children of this process: those of a part that has ended came here, for this is their subreaper. Their names, but
+    of one that ended by itself None."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
     found = {}
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -233,26 +237,23 @@ def orphans():
         except OSError:
             continue
         state, parent = rest.split()[:2]
-        if int(parent) == os.getpid() and state != "Z":
-            found[int(path.parent.name)] = name
+        if int(parent) == os.getpid():
+            found[int(path.parent.name)] = None if state == "Z" else name
     return found
 
 
 def end_orphans():
     """Ends what a part has left behind, and names it."""
-    names = {}
+    names = set()
     for turn in range(200):
         if not (found := orphans()):
             break
-        names |= found
+        names |= {name for name in found.values() if name}
         for one in found:
             with contextlib.suppress(OSError):
                 os.kill(one, signal.SIGTERM if turn < 100 else signal.SIGKILL)
         time.sleep(0.1)
-    for one in names:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(one, os.WNOHANG)
-    return sorted(set(names.values()))
+    return sorted(names)
 
 
 def execute(root, part, log, lock=None):
@@ -284,7 +285,7 @@ def sentence(part, said):
     lines = re.findall(rf"^(?:{part.says})$", said, re.M)
     if part.alone:
         return "; ".join(" ".join(line.split()) for line in lines)
-    return " ".join(lines[-1].split())[:400] if lines else ""
+    return " ".join(lines[-1].split())[:600] if lines else ""
 
 
 def run(root, chosen, kept, target, is_calm=calm, lock=None, known=()):

@@ -14,6 +14,7 @@ import unittest
 from unittest import mock
 
 import check
+import fuzz
 
 SCRIPTS = check.ROOT / "scripts"
 
@@ -315,6 +316,25 @@ class Tree(unittest.TestCase):
         done = subprocess.run(**program, check=False)
         self.assertEqual((done.returncode, "left     secrets: ended s" in done.stdout), (0, True), done.stdout)
         self.assertFalse(pathlib.Path(f"/proc/{(self.root.parent / 'pid').read_text().strip()}").exists())
+
+    # Its neighbours
+
+    def test_a_find_of_an_earlier_run_fails_until_it_is_mended(self):
+        self.write("header", "#!/bin/sh\nfor last; do :; done\n! grep -q bad \"$last\"\n")
+        (self.root / "header").chmod(0o755)
+        for name, text in (("header-crash-1", "bad"), ("header-slow-unit-2", "fine"), ("headers-crash-3", "bad")):
+            self.write(f"finds/{name}", text)
+        with mock.patch.object(fuzz, "FINDS", self.root / "finds"):
+            self.assertEqual(fuzz.unmended(self.root, ["header"]), [self.root / "finds/header-crash-1"])
+            self.write("finds/header-crash-1", "mended")
+            self.assertEqual(fuzz.unmended(self.root, ["header"]), [])
+
+    def test_the_page_calls_a_script_where_it_is_now(self):
+        one = {"command": "scripts/secrets.sh here", "commit": "x", "date": "x", "cpu": "x", "result": "x"}
+        self.write("scripts/test/secrets.sh", "")
+        self.assertIn("`scripts/test/secrets.sh here`", check.security.table({"secrets": one}, self.root))
+        one["command"] = "make fuzz MINUTES=9"
+        self.assertIn("`make fuzz MINUTES=9`", check.security.table({"fuzz": one}, self.root))
 
     # This repository's own map
 
