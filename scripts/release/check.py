@@ -57,8 +57,8 @@ PLANTED = {  # the crate whose check must find each fault
 }
 FUZZ_MINUTES, FUZZ_PARTS = 15, 8
 # What a check says if it did not do all of it. Kafka alone may be absent: Java is no part of a build, and the soak's
-# result names what did not run.
-LESS = re.compile(r"nothing is checked|that part is not checked|not run here|^not run: (?!bridge: )", re.M)
+# result names what did not run. A line that begins with a space tells how far a fresh machine is.
+LESS = re.compile(r"^(?! ).*(?:nothing is checked|that part is not checked|not run here)|^not run: (?!bridge: )", re.M)
 # Builds of a check, which nothing needs once all of its parts have passed.
 BUILDS = {"address": ("sanitize/address", "asan"), "thread": ("sanitize/thread",), "planted": ("planted",),
           "mutants": ("mutants",)}

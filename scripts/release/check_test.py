@@ -197,7 +197,8 @@ class Tree(unittest.TestCase):
 
     def test_what_a_check_left_out_is_no_pass_but_for_kafka(self):
         for said, passes in (("not run: nginx: no module", False), ("not run: bridge: no broker", True),
-                             ("no nginx: that part is not checked", False), ("x25519 not run here: lanes", False)):
+                             ("no nginx: that part is not checked", False), ("x25519 not run here: lanes", False),
+                             ("   30 s: nothing is checked", True)):
             left, _, _ = self.run_(self.part("a", f"echo '{said}'; echo all at once: fine", says=r".*at once: .*"))
             self.assertEqual(left, [] if passes else ["a"], said)
 
@@ -258,7 +259,8 @@ class Tree(unittest.TestCase):
         for name in ("scripts/test/secrets.sh", "programs/valgrind"):
             (self.root / name).chmod(0o755)
         self.commit()
-        environment = {"PATH": f"{self.root}/programs:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1", "CARGO_TARGET_DIR": str(self.target)}
+        environment = {"PATH": f"{self.root}/programs:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1",
+                       "CARGO_TARGET_DIR": str(self.target)}
         return {"args": [sys.executable, str(self.root / "scripts/release/check.py"), "secrets"], "text": True,
                 "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 
