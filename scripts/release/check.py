@@ -373,7 +373,9 @@ def main():
             print("release-check: another one runs here: timing would not be alone", file=sys.stderr)
             return 2
         for one in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(one, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+            # nohup's programs ignore it.
+            if signal.getsignal(one) != signal.SIG_IGN:
+                signal.signal(one, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
         # PR_SET_CHILD_SUBREAPER: what a part leaves behind becomes a child of this process.
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
         began = datetime.datetime.now()

@@ -293,6 +293,8 @@ class Tree(unittest.TestCase):
 
     def test_an_interrupt_and_a_lost_terminal_end_what_runs_and_keep_nothing_of_it(self):
         for sent in (signal.SIGINT, signal.SIGHUP):
+            # Whatever ran this may ignore it.
+            self.addCleanup(signal.signal, sent, signal.signal(sent, signal.SIG_DFL))
             child, pid = self.started("sleep 600")
             child.send_signal(sent)
             said = child.communicate()[0]
