@@ -125,8 +125,9 @@ for one in $chosen; do
         words=("$WATTLOCK" bench "${bench[@]}" --json "$folder/$one.new")
     fi
     status=0
-    # Four times what it should take, and then its end: a bench that hangs costs no more than itself.
-    timeout --kill-after=30 "$(($(minutes "$one") * 4))m" "${words[@]}" >"$folder/$one.log" 2>&1 || status=$?
+    # Four times what it should take, and then its end: a bench that hangs costs no more than itself. In this group, so
+    # that ^C reaches it.
+    timeout --foreground --kill-after=30 "$(($(minutes "$one") * 4))m" "${words[@]}" >"$folder/$one.log" 2>&1 || status=$?
     if [ $status = 0 ] && [ -s "$folder/$one.new" ]; then
         mv "$folder/$one.new" "$folder/$one.json"
     else

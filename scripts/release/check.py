@@ -6,15 +6,19 @@
 
 A check has parts: a crate under a sanitizer, a quarter of an hour of fuzzing, a family of kinds on the clock. What has
 passed is kept at once in docs/measurements/release/checks.json, with its commit, so a run that was cut off goes on with
-the part that it was at. A part is due if it was never kept, if its command is another one now, or if what it is about
+the part that it was at. A part is due if it never passed, if its command is another one now, or if what it is about
 differs between its commit and HEAD: of a crate's check that crate, the libraries' versions and the check's own script.
-So a mend repeats the checks of the crates that it touched. A failed part is told with its log and stays due; the others
-go on. Nothing runs on a tree with changes, and nothing is kept of a tree that changed meanwhile.
+So a mend repeats the checks of the crates that it touched. A failed part is kept with its log and stays due; the others
+go on. If it passes later on the same code, its result says at which try. Nothing is kept of a part if what it is about
+changed meanwhile, or if it checked less than it should.
 
-Timing runs alone: when the machine has been calm for a minute, or not at all. One run at a time; ^C ends its programs.
-Exit code: 0 if nothing is due any more, 1 if something is, 2 for a usage error or a tree with changes, 130 after ^C.
+A part that lacks a program is told at once and not run, and so is one that lacks disk. Timing runs last and alone: when
+the machine has been calm for a minute, or not at all. One run at a time; its end ends its programs.
+Exit code: 0 if nothing is due any more, 1 if something is, 2 for a usage error or a tree with changes, 130 if cut off.
 """
 import argparse
+import contextlib
+import ctypes
 import dataclasses
 import datetime
 import fcntl
@@ -22,6 +26,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,8 +40,13 @@ from calm import calm  # noqa: E402
 KEPT = "docs/measurements/release/checks.json"
 # Versions of libraries are part of what any check has seen.
 ALWAYS = ("Cargo.lock", "Cargo.toml")
-# What is handed out: the programs and libraries of a release, and how they are built and installed.
-PRODUCT = ("crates", "nginx", "debian", "systemd", "Makefile", "scripts/setup", "scripts/release", "README.md")
+# What is handed out: the programs, libraries and pages of a release, and how they are built and installed.
+PRODUCT = (".cargo", "crates", "debian", "docs/use", "examples", "Makefile", "nginx", "papers", "scripts/release",
+           "scripts/setup", "systemd")
+# What `make test` reads beside.
+TESTED = ("corpus", "fuzz", "gpu", "monitoring", "python", "scripts/measure", "scripts/test")
+# Says nothing of the product: the public keys, which come right before the tag, and this.
+APART = ("scripts/release/allowed_signers", "scripts/release/check.py", "scripts/release/check_test.py")
 # No door of a user's: only the checks that name them are about them.
 TOOLS = ("crates/wattlock-bench", "crates/wattlock-lab")
 UNSAFE = re.compile(r"\bunsafe (?:\{|fn\b|impl\b|extern\b)")
@@ -46,17 +56,26 @@ PLANTED = {  # the crate whose check must find each fault
     "header-trusted": "wattlock-files", "comparison-turned": "wattlock-policy",
 }
 FUZZ_MINUTES, FUZZ_PARTS = 15, 8
+# What a check says if it did not do all of it. Kafka alone may be absent: Java is no part of a build, and the soak's
+# result names what did not run. A line that begins with a space tells how far a fresh machine is.
+LESS = re.compile(r"^(?! ).*(?:nothing is checked|that part is not checked|not run here)|^not run: (?!bridge: )", re.M)
+# Builds of a check, which nothing needs once all of its parts have passed.
+BUILDS = {"address": ("sanitize/address", "asan"), "thread": ("sanitize/thread",), "planted": ("planted",),
+          "mutants": ("mutants",)}
+ROOM = 15 << 30
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """`about`: files and folders of which a change makes it due. `says`: what is kept of its output, the last match."""
+    """`about`: files and folders of which a change makes it due. `says`: what is kept of its output, the last match.
+    `needs`: programs, and files that must be writable."""
 
     name: str
     command: str
     about: tuple
     says: str = r"\S.*"
     alone: bool = False
+    needs: tuple = ()
 
     @property
     def check(self):
@@ -79,11 +98,15 @@ def threaded_crates(root):
 
 
 def families(root):
-    """Kinds with a timed pass, by family; each length of RSA is one of its own, for its passes take long."""
-    found = {}
+    """Kinds with a secret that lanes do, by family; each length of RSA is one of its own, for its passes take long."""
+    lanes, found = set(), {}
+    for path in (root / "crates/wattlock-cpu/src/lanes").rglob("mod.rs"):
+        for table in re.findall(r"(?:KINDS: \[Kind; \d+\]|KERNELS: &\[Row\]) = &?\[(.*?)\];", path.read_text(), re.S):
+            lanes.update(re.findall(r"Kind::(\w+)", table))
     text = (root / "crates/wattlock-core/src/kind.rs").read_text()
-    for name, family in re.findall(r'^    \w+ = "([a-z0-9-]+)", (\w+) ', text, re.M):
-        found.setdefault(name if name.startswith("rsa") else family.lower(), []).append(name)
+    for kind, name, family in re.findall(r'^    (\w+) = "([a-z0-9-]+)", (\w+) ', text, re.M):
+        if kind in lanes and family != "Digest":
+            found.setdefault(name if name.startswith("rsa") else family.lower(), []).append(name)
     return found
 
 
@@ -94,9 +117,10 @@ def parts(root):
     def add(name, command, *about, **more):
         made.append(Part(name, command, (*about, *ALWAYS), **more))
 
-    sums = r"(?:address|thread) sanitizer: .*|test result: .*"
+    sums = r"(?:address|thread) sanitizer: .*"
     kernels = (crate("wattlock-cpu"), crate("wattlock-core"))
-    add("secrets", "scripts/test/secrets.sh", *kernels, "scripts/test/secrets.sh", "scripts/test/secrets.supp")
+    add("secrets", "scripts/test/secrets.sh", *kernels, "scripts/test/secrets.sh", "scripts/test/secrets.supp",
+        needs=("valgrind",))
     for one in unsafe_crates(root):
         add(f"address/{one}", f"scripts/test/sanitize.sh address {one}", crate(one), "scripts/test/sanitize.sh",
             "scripts/test/sanitize.supp", says=sums)
@@ -104,8 +128,9 @@ def parts(root):
         add(f"thread/{one}", f"scripts/test/sanitize.sh thread {one}", crate(one), "scripts/test/sanitize.sh",
             "scripts/test/sanitize.supp", says=sums)
     door = (crate("wattlock-provider"), "nginx")
-    add("address/nginx", "scripts/test/newer.sh scripts/test/asan.sh", *door, "scripts/test/asan.sh")
-    add("valgrind", "scripts/test/valgrind.sh", *door, "scripts/test/valgrind.sh")
+    add("address/nginx", "scripts/test/newer.sh scripts/test/asan.sh", *door, "scripts/test/asan.sh",
+        "scripts/test/newer.sh", says=sums)
+    add("valgrind", "scripts/test/valgrind.sh", *door, "scripts/test/valgrind.sh", needs=("valgrind", "nginx"))
     for fault, one in PLANTED.items():
         add(f"planted/{fault}", f"scripts/test/planted.sh {fault}", crate(one), f"scripts/test/planted/{fault}.patch",
             "scripts/test/planted.sh", says=r"planted: \d.*")
@@ -116,16 +141,19 @@ def parts(root):
     for one in MUTANTS:
         name = "wattlock" if one == "runtime" else f"wattlock-{one}"
         add(f"mutants/{one}", f"SAMPLE=40 scripts/test/mutants.sh {one}", crate(name), "scripts/test/mutants.sh",
-            "scripts/test/mutants.toml", says=r"mutants: .* noticed.*")
+            "scripts/test/mutants.toml", says=r"mutants: .* noticed.*", needs=("cargo-mutants",))
     # One part: memory that grows shows over the whole of its time.
-    add("soak", "make soak HOURS=1.5", "crates", "nginx", "scripts/soak/together", says=r".*at once: .*")
+    add("soak", "make soak HOURS=1.5", "crates", "nginx", "scripts/soak/together", says=r".*at once: .*",
+        needs=("nginx", "/dev/fuse"))
     whole = (*PRODUCT, *TOOLS)
+    for release, more, command in (("own", TESTED, "test"), ("next", (), "run")):
+        add(f"package/{release}", f"make package RELEASE={release} && make package-test RELEASE={release}", *whole,
+            says=r"\d+ passed, .*", needs=("mmdebstrap",))
+        add(f"fresh/{release}", f"scripts/release/fresh.sh {release}", *whole, *more,
+            says=rf".*: make {command}: good .*", needs=("mmdebstrap",))
     for one, kinds in families(root).items():
         add(f"timing/{one}", f"scripts/measure/timing.sh {' '.join(kinds)}", *kernels, "scripts/measure/timing.sh",
-            says=r".*(?:none seen|not timed|LEAK).*", alone=True)
-    for release in ("own", "next"):
-        add(f"package/{release}", f"make package RELEASE={release} && make package-test RELEASE={release}", *whole)
-        add(f"fresh/{release}", f"scripts/release/fresh.sh {release}", *whole)
+            says=r"(?!control:).*(?:none seen|not timed|LEAK).*", alone=True)
     return made
 
 
@@ -142,9 +170,10 @@ def dirty(root):
 
 
 def touched(changed, about):
-    """The first changed file that a part is about. Pages count only by name, and so do the tools."""
+    """The first changed file that a part is about. Pages count only by their folder, and so do the tools."""
     for name in changed:
-        if name.endswith(".md") and name not in about:
+        page = name.endswith(".md") and not name.startswith(tuple(one for one in about if one.startswith("docs/")))
+        if page or name in APART:
             continue
         if name.startswith(tuple(f"{tool}/" for tool in TOOLS)) and not set(about) & set(TOOLS):
             continue
@@ -153,18 +182,33 @@ def touched(changed, about):
     return None
 
 
+def differs(root, part, commit):
+    """In what a part differs from a commit, or None."""
+    changed = git(root, "diff", "--name-only", "--no-renames", commit, "HEAD")
+    if changed is None:
+        return f"its commit {commit} is not here"
+    name = touched(changed.splitlines(), part.about)
+    return f"{name} differs from {commit}" if name else None
+
+
 def why_due(root, part, kept):
     """Why a part must run, or None."""
-    old = kept.get(part.name)
-    if old is None:
+    old = kept.get(part.name, {})
+    if "result" not in old:
         return "never passed"
     if old["command"] != part.command:
         return f"it was another command: {old['command']}"
-    changed = git(root, "diff", "--name-only", "--no-renames", old["commit"], "HEAD")
-    if changed is None:
-        return f"its commit {old['commit']} is not here"
-    name = touched(changed.splitlines(), part.about)
-    return f"{name} differs from {old['commit']}" if name else None
+    return differs(root, part, old["commit"])
+
+
+def lacks(part, target):
+    """What a part would run into after hours."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:{pathlib.Path.home()}/.cargo/bin"
+    missing = [one for one in part.needs
+               if not (os.access(one, os.W_OK) if one.startswith("/") else shutil.which(one, path=path))]
+    if shutil.disk_usage(target).free < ROOM:
+        missing.append(f"{ROOM >> 30} GB of disk")
+    return ", ".join(missing)
 
 
 def load(root):
@@ -180,12 +224,45 @@ def store(root, kept):
     new.replace(path)
 
 
-def execute(root, part, log):
-    """Runs a part in a process group of its own. Its exit code and its output."""
+def orphans():
+    """Children of this process: those of a part that has ended came here, for this is their subreaper. Their names, but
+    of one that ended by itself None."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    found = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, rest = path.read_text().split("(", 1)[1].rsplit(")", 1)
+        except OSError:
+            continue
+        state, parent = rest.split()[:2]
+        if int(parent) == os.getpid():
+            found[int(path.parent.name)] = None if state == "Z" else name
+    return found
+
+
+def end_orphans():
+    """Ends what a part has left behind, and names it."""
+    names = set()
+    for turn in range(200):
+        if not (found := orphans()):
+            break
+        names |= {name for name in found.values() if name}
+        for one in found:
+            with contextlib.suppress(OSError):
+                os.kill(one, signal.SIGTERM if turn < 100 else signal.SIGKILL)
+        time.sleep(0.1)
+    return sorted(names)
+
+
+def execute(root, part, log, lock=None):
+    """Runs a part in a process group of its own, which holds the lock, too. Its exit code and its output."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w+", errors="replace") as out:
         child = subprocess.Popen(["bash", "-o", "pipefail", "-c", part.command], cwd=root, stdin=subprocess.DEVNULL,
-                                 stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+                                 stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+                                 pass_fds=[lock.fileno()] if lock else [])
         try:
             code = child.wait()
         except BaseException:
@@ -196,6 +273,9 @@ def execute(root, part, log):
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
             raise
+        finally:
+            if left := end_orphans():
+                print(f"left     {part.name}: ended {', '.join(left)}", flush=True)
         out.seek(0)
         return code, out.read()
 
@@ -205,39 +285,64 @@ def sentence(part, said):
     lines = re.findall(rf"^(?:{part.says})$", said, re.M)
     if part.alone:
         return "; ".join(" ".join(line.split()) for line in lines)
-    return " ".join(lines[-1].split())[:400] if lines else ""
+    return " ".join(lines[-1].split())[:600] if lines else ""
 
 
-def run(root, chosen, kept, target, is_calm=calm):
-    """Runs what is due of these parts; keeps what passes. Names of what is due still."""
-    left = []
+def run(root, chosen, kept, target, is_calm=calm, lock=None, known=()):
+    """Runs what is due of these parts, of all that are known; keeps what passes. Names of what is due still."""
+    left, calm_yet, logs = [], True, target / "release-check"
+    logs.mkdir(parents=True, exist_ok=True)
+
+    def leave(part, what, word="NOT RUN "):
+        print(f"{word} {part.name}: {what}", flush=True)
+        left.append(part.name)
+
+    due = []
     for part in chosen:
-        why = why_due(root, part, kept)
-        if not why:
+        if not why_due(root, part, kept):
             print(f"kept     {part.name}: {kept[part.name]['commit']}, {kept[part.name]['date']}", flush=True)
+        elif missing := lacks(part, logs):
+            leave(part, f"missing: {missing}")
+        else:
+            due.append(part)
+    for part in due:
+        if missing := lacks(part, logs):
+            leave(part, f"missing: {missing}")
             continue
-        print(f"running  {part.name}: {why}: {part.command}", flush=True)
-        if part.alone and not is_calm():
-            print(f"NOT RUN  {part.name}: other programs use the machine; run it again when it is calm", flush=True)
-            left.append(part.name)
+        if changed := touched(dirty(root), part.about):
+            leave(part, f"{changed} is not committed")
             continue
+        if part.alone and not (calm_yet := calm_yet and is_calm()):
+            leave(part, "other programs use the machine; run it again when it is calm")
+            continue
+        print(f"running  {part.name}: {why_due(root, part, kept)}: {part.command}", flush=True)
         commit, began = git(root, "rev-parse", "--short", "HEAD").strip(), time.monotonic()
-        log = target / "release-check" / f"{part.name.replace('/', '-')}.log"
-        code, said = execute(root, part, log)
+        old = kept.get(part.name, {})
+        failed = [one for one in old.get("failed", []) if not differs(root, part, one["commit"])]
+        name = part.name.replace("/", "-")
+        log = logs / f"{name}.{1 + len(list(logs.glob(f'{name}.*.log')))}.log"
+        code, said = execute(root, part, log, lock)
         took = round(time.monotonic() - began)
         result = sentence(part, said)
-        # What a check says if the machine lacks the program that it is made with.
-        empty = not result or re.search(r"nothing is checked|that part is not checked", said)
-        changed = dirty(root) or git(root, "rev-parse", "--short", "HEAD").strip() != commit
-        if code or empty or changed:
-            what = f"exit code {code}" if code else "it checked nothing" if empty else "the tree changed meanwhile"
-            print(f"FAILED   {part.name}: {what}, after {took} s: {log}", flush=True)
-            left.append(part.name)
-            continue
-        about = security.run_of(root, part.command, result, None)
-        kept[part.name] = {**about, "commit": commit, "seconds": took}
-        store(root, kept)
-        print(f"passed   {part.name}: {took} s: {result}", flush=True)
+        if changed := differs(root, part, commit) or touched(dirty(root), part.about):
+            leave(part, f"the tree changed meanwhile ({changed}), after {took} s: {log}", "FAILED  ")
+        elif code:
+            leave(part, f"exit code {code}, after {took} s: {log}", "FAILED  ")
+            failed.append({"commit": commit, "date": datetime.date.today().isoformat(), "log": log.name})
+            kept[part.name] = {**old, "failed": failed}
+            store(root, kept)
+        elif not result or LESS.search(said):
+            leave(part, f"it checked nothing, or not all, after {took} s: {log}", "FAILED  ")
+        else:
+            about = security.run_of(root, part.command, result, None)
+            kept[part.name] = {**about, "commit": commit, "seconds": took}
+            if failed:
+                kept[part.name] |= {"result": f"passed at try {len(failed) + 1}: {result}", "failed": failed}
+            store(root, kept)
+            print(f"passed   {part.name}: {took} s: {kept[part.name]['result']}", flush=True)
+            if not any(one.check == part.check and why_due(root, one, kept) for one in known or chosen):
+                for folder in BUILDS.get(part.check, ()):
+                    shutil.rmtree(target / folder, ignore_errors=True)
     return left
 
 
@@ -267,10 +372,15 @@ def main():
         except OSError:
             print("release-check: another one runs here: timing would not be alone", file=sys.stderr)
             return 2
-        signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+        for one in (signal.SIGTERM, signal.SIGHUP):
+            # nohup's programs ignore it.
+            if signal.getsignal(one) != signal.SIG_IGN:
+                signal.signal(one, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+        # PR_SET_CHILD_SUBREAPER: what a part leaves behind becomes a child of this process.
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
         began = datetime.datetime.now()
         try:
-            left = run(ROOT, chosen, kept, target)
+            left = run(ROOT, chosen, kept, target, lock=lock, known=known)
         except KeyboardInterrupt:
             print("release-check: cut off; the next run goes on here", file=sys.stderr)
             return 130

@@ -5,15 +5,16 @@ import io
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 import check
+import fuzz
 
 SCRIPTS = check.ROOT / "scripts"
 
@@ -22,6 +23,9 @@ class Tree(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
+        room = mock.patch.object(check, "ROOM", 0)
+        room.start()
+        self.addCleanup(room.stop)
         self.root = pathlib.Path(folder.name) / "tree"
         self.target = pathlib.Path(folder.name) / "target"
         empty = ("crates/wattlock-fs/src/lib.rs", "crates/wattlock-bench/src/main.rs", "Cargo.lock", "docs/page.md")
@@ -136,8 +140,52 @@ class Tree(unittest.TestCase):
 
     def test_a_failed_part_stays_due_and_the_others_go_on(self):
         left, kept, said = self.run_(self.part("a", "echo bad; exit 3"), self.part("b"))
-        self.assertEqual((left, set(kept)), (["a"], {"b"}))
+        self.assertEqual((left, kept["b"]["result"]), (["a"], "done"))
         self.assertIn("exit code 3", said)
+        self.assertEqual(check.why_due(self.root, self.part("a", "echo bad; exit 3"), kept), "never passed")
+
+    def test_what_passes_at_a_second_try_says_so_and_keeps_both_logs(self):
+        flag = self.root.parent / "flag"
+        part = self.part("a/b", f"echo said; test -e {flag} || {{ touch {flag}; false; }}")
+        left, kept, _ = self.run_(part)
+        self.assertEqual((left, [one["log"] for one in kept["a/b"]["failed"]]), (["a/b"], ["a-b.1.log"]))
+        left, kept, said = self.run_(part, kept=check.load(self.root))
+        self.assertEqual((left, kept["a/b"]["result"]), ([], "passed at try 2: said"))
+        self.assertEqual(len(kept["a/b"]["failed"]), 1)
+        self.assertEqual(sorted(path.name for path in (self.target / "release-check").iterdir()),
+                         ["a-b.1.log", "a-b.2.log"])
+
+    def test_a_failure_that_was_mended_is_no_try_of_what_passes_now(self):
+        _, kept, _ = self.run_(self.part("a", "false"))
+        self.mend("crates/wattlock-cpu/src/lib.rs")
+        _, kept, _ = self.run_(self.part("a"), kept=kept)
+        self.assertEqual(kept["a"]["result"], "done")
+        self.assertNotIn("failed", kept["a"])
+
+    def test_a_part_that_passed_and_fails_on_newer_code_is_due(self):
+        _, kept, _ = self.run_(self.part("a", "test ! -e bad && echo good"))
+        self.mend("crates/wattlock-cpu/src/lib.rs")
+        self.write("bad", "")
+        left, kept, _ = self.run_(self.part("a", "test ! -e bad && echo good"), kept=kept)
+        self.assertEqual(left, ["a"])
+        self.assertIsNotNone(check.why_due(self.root, self.part("a", "test ! -e bad && echo good"), kept))
+
+    def test_a_part_that_lacks_a_program_or_disk_is_told_before_anything_runs(self):
+        first, last = self.part("a", "echo ran"), self.part("b", needs=("no-such-program", "/no/such/device"))
+        left, kept, said = self.run_(first, last)
+        self.assertEqual((left, set(kept)), (["b"], {"a"}))
+        self.assertIn("NOT RUN  b: missing: no-such-program, /no/such/device", said)
+        self.assertLess(said.index("NOT RUN"), said.index("running"))
+        with mock.patch.object(check, "ROOM", 1 << 62):
+            self.assertIn("of disk", self.run_(first)[2])
+
+    def test_builds_go_with_the_last_part_that_needs_them(self):
+        first, last = self.part("planted/a"), self.part("planted/b")
+        (self.target / "planted").mkdir(parents=True)
+        _, kept, _ = self.run_(first, known=[first, last])
+        self.assertTrue((self.target / "planted").exists())
+        self.run_(last, kept=kept, known=[first, last])
+        self.assertFalse((self.target / "planted").exists())
 
     def test_a_failure_within_a_pipe_is_one(self):
         self.assertEqual(self.run_(self.part("a", "false | cat; true | cat && false | cat"))[0], ["a"])
@@ -147,14 +195,38 @@ class Tree(unittest.TestCase):
         left, kept, _ = self.run_(absent, self.part("b", "true"))
         self.assertEqual((left, kept), (["a", "b"], {}))
 
+    def test_what_a_check_left_out_is_no_pass_but_for_kafka(self):
+        for said, passes in (("not run: nginx: no module", False), ("not run: bridge: no broker", True),
+                             ("no nginx: that part is not checked", False), ("x25519 not run here: lanes", False),
+                             ("   30 s: nothing is checked", True)):
+            left, _, _ = self.run_(self.part("a", f"echo '{said}'; echo all at once: fine", says=r".*at once: .*"))
+            self.assertEqual(left, [] if passes else ["a"], said)
+
+    def test_a_control_of_timing_is_not_its_result(self):
+        rows = "control: compare  1  LEAK\nx25519-derive  2  none seen above 3 cycles\n"
+        part = next(part for part in check.parts(check.ROOT) if part.alone)
+        self.assertEqual(check.sentence(part, rows), "x25519-derive 2 none seen above 3 cycles")
+        self.assertEqual(check.sentence(part, rows.split("\n")[0]), "")
+
     def test_a_tree_that_changes_meanwhile_is_not_kept(self):
         left, kept, said = self.run_(self.part("a", "echo x; echo y >>crates/wattlock-cpu/src/lib.rs"))
         self.assertEqual((left, kept), (["a"], {}))
         self.assertIn("the tree changed", said)
 
+    def test_a_commit_of_something_else_meanwhile_loses_nothing(self):
+        git = "git -c user.name=t -c user.email=t@t.invalid -c commit.gpgsign=false"
+        part = self.part("a", f"echo y >docs/page.md; {git} commit -qam y; touch new; echo done")
+        left, kept, _ = self.run_(part)
+        self.assertEqual((left, kept["a"]["result"]), ([], "done"))
+        self.git("clean", "-qf")
+        part = self.part("b", f"echo y >crates/wattlock-cpu/src/lib.rs; {git} commit -qam y; echo done")
+        self.assertEqual(self.run_(part)[0], ["b"])
+
     def test_timing_does_not_run_beside_other_work(self):
-        left, kept, said = self.run_(self.part("timing/mac", alone=True), self.part("b"), is_calm=lambda: False)
-        self.assertEqual((left, set(kept)), (["timing/mac"], {"b"}))
+        asked = []
+        alone = [self.part(f"timing/{name}", alone=True) for name in "ab"]
+        left, kept, said = self.run_(*alone, self.part("b"), is_calm=lambda: asked.append(1))
+        self.assertEqual((left, set(kept), asked), (["timing/a", "timing/b"], {"b"}, [1]))
         self.assertIn("NOT RUN", said)
 
     def test_a_machine_is_calm_if_it_is_so_before_the_patience_ends(self):
@@ -178,15 +250,17 @@ class Tree(unittest.TestCase):
     def program(self, secrets):
         """Its command, in a tree that has what it reads, where this script stands in for the check of secrets."""
         for name in ("release/check.py", "test/security.py", "test/sanitize.sh", "measure/calm.py"):
-            (self.root / "scripts" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(SCRIPTS / name, self.root / "scripts" / name)
+            self.write(f"scripts/{name}", (SCRIPTS / name).read_text().replace("ROOM = 15 << 30", "ROOM = 0"))
         for name in ("crates/wattlock-core/src/kind.rs", "fuzz/Cargo.toml"):
             self.write(name, (check.ROOT / name).read_text())
         self.write("scripts/test/secrets.sh", f"#!/bin/sh\n{secrets}\n")
         self.write("Cargo.toml", "")
-        (self.root / "scripts/test/secrets.sh").chmod(0o755)
+        self.write("programs/valgrind", "#!/bin/sh\n")
+        for name in ("scripts/test/secrets.sh", "programs/valgrind"):
+            (self.root / name).chmod(0o755)
         self.commit()
-        environment = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1", "CARGO_TARGET_DIR": str(self.target)}
+        environment = {"PATH": f"{self.root}/programs:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1",
+                       "CARGO_TARGET_DIR": str(self.target)}
         return {"args": [sys.executable, str(self.root / "scripts/release/check.py"), "secrets"], "text": True,
                 "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 
@@ -208,17 +282,63 @@ class Tree(unittest.TestCase):
         done = subprocess.run(**program, check=False)
         self.assertEqual((done.returncode, "exit code 7" in done.stdout), (1, True), done.stdout)
 
-    def test_an_interrupt_ends_what_runs_and_keeps_nothing_of_it(self):
-        child = subprocess.Popen(**self.program(f"echo $$ >{self.root.parent}/pid; sleep 600"))
-        while not (self.root.parent / "pid").exists() or not (self.root.parent / "pid").read_text():
+    def started(self, secrets):
+        """The program with a check that goes on, and the check's process."""
+        child = subprocess.Popen(**self.program(f"echo $$ >{self.root.parent}/pid; {secrets}"))
+        path = self.root.parent / "pid"
+        while not path.exists() or not path.read_text():
             self.assertIsNone(child.poll())
             time.sleep(0.01)
-        child.send_signal(signal.SIGINT)
-        said = child.communicate()[0]
-        self.assertEqual((child.returncode, "goes on here" in said), (130, True), said)
-        with self.assertRaises(ProcessLookupError):
-            os.kill(int((self.root.parent / "pid").read_text()), 0)
-        self.assertEqual(check.load(self.root), {})
+        return child, int(path.read_text())
+
+    def test_an_interrupt_and_a_lost_terminal_end_what_runs_and_keep_nothing_of_it(self):
+        for sent in (signal.SIGINT, signal.SIGHUP):
+            # Whatever ran this may ignore it.
+            self.addCleanup(signal.signal, sent, signal.signal(sent, signal.SIG_DFL))
+            child, pid = self.started("sleep 600")
+            child.send_signal(sent)
+            said = child.communicate()[0]
+            self.assertEqual((child.returncode, "goes on here" in said), (130, True), said)
+            with self.assertRaises(ProcessLookupError):
+                os.kill(pid, 0)
+            self.assertEqual(check.load(self.root), {})
+            (self.root.parent / "pid").unlink()
+
+    def test_a_check_whose_program_was_killed_still_keeps_others_away(self):
+        child, pid = self.started("exec sleep 600")
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        try:
+            done = subprocess.run(**self.program("echo clean"), check=False)
+            self.assertEqual((done.returncode, "another one runs here" in done.stdout), (2, True), done.stdout)
+        finally:
+            os.kill(pid, signal.SIGKILL)
+
+    def test_what_a_check_leaves_behind_is_named_and_ended(self):
+        program = self.program(f"setsid sleep 600 >/dev/null 2>&1 & echo $! >{self.root.parent}/pid; echo done")
+        done = subprocess.run(**program, check=False)
+        self.assertEqual((done.returncode, "left     secrets: ended s" in done.stdout), (0, True), done.stdout)
+        self.assertFalse(pathlib.Path(f"/proc/{(self.root.parent / 'pid').read_text().strip()}").exists())
+
+    # Its neighbours
+
+    def test_a_find_of_an_earlier_run_fails_until_it_is_mended(self):
+        self.write("header", "#!/bin/sh\nfor last; do :; done\n! grep -q bad \"$last\"\n")
+        (self.root / "header").chmod(0o755)
+        for name, text in (("header-crash-1", "bad"), ("header-slow-unit-2", "fine"), ("headers-crash-3", "bad")):
+            self.write(f"finds/{name}", text)
+        with mock.patch.object(fuzz, "FINDS", self.root / "finds"):
+            self.assertEqual(fuzz.unmended(self.root, ["header"]), [self.root / "finds/header-crash-1"])
+            self.write("finds/header-crash-1", "mended")
+            self.assertEqual(fuzz.unmended(self.root, ["header"]), [])
+
+    def test_the_page_calls_a_script_where_it_is_now(self):
+        one = {"command": "scripts/secrets.sh here", "commit": "x", "date": "x", "cpu": "x", "result": "x"}
+        self.write("scripts/test/secrets.sh", "")
+        self.assertIn("`scripts/test/secrets.sh here`", check.security.table({"secrets": one}, self.root))
+        one["command"] = "make fuzz MINUTES=9"
+        self.assertIn("`make fuzz MINUTES=9`", check.security.table({"fuzz": one}, self.root))
 
     # This repository's own map
 
@@ -231,9 +351,36 @@ class Tree(unittest.TestCase):
         names = {part.name for part in check.parts(check.ROOT)}
         for name in ("wattlock", "wattlock-cpu", "wattlock-provider", "wattlock-stream", "nginx"):
             self.assertIn(f"address/{name}", names)
+        timed = {kind for kinds in check.families(check.ROOT).values() for kind in kinds}
+        self.assertLessEqual({"x25519-derive", "hmac-sha-1", "aes-256-cbc-encrypt", "ml-kem-768-decapsulate"}, timed)
+        self.assertFalse({"sha-256", "aes-256-gcm-seal", "zstd"} & timed)
         for length in (2048, 3072, 4096):
             self.assertIn(f"timing/rsa-{length}-private", names)
         self.assertEqual(len(names), len(check.parts(check.ROOT)), "two parts of one name")
+
+    def test_packages_and_fresh_machines_are_about_what_they_contain_and_read(self):
+        about = {part.name: part.about for part in check.parts(check.ROOT)}
+        for name, due in (("docs/use/files.md", "package/own fresh/own fresh/next"), ("examples/a", "package/next"),
+                          ("corpus/0.1/a", "fresh/own"), ("scripts/test/typed.py", "fresh/own"),
+                          ("scripts/release/package.sh", "package/own")):
+            for part in due.split():
+                self.assertEqual(check.touched([name], about[part]), name, part)
+        for name in (*check.APART, "README.md", "docs/measurements/performance.md", "crates/wattlock/README.md"):
+            for part in ("package/own", "fresh/own"):
+                self.assertIsNone(check.touched([name], about[part]), name)
+
+    def test_what_needs_the_machine_for_itself_comes_last(self):
+        alone = [part.alone for part in check.parts(check.ROOT)]
+        self.assertEqual(alone, sorted(alone))
+
+    def test_every_planted_fault_applies_to_this_code(self):
+        patches = sorted((SCRIPTS / "test/planted").glob("*.patch"))
+        self.assertEqual({patch.stem for patch in patches}, set(check.PLANTED))
+        for patch in patches:
+            # As planted.sh applies it.
+            done = subprocess.run(["git", "apply", "--check", "-C1", patch], cwd=check.ROOT, capture_output=True,
+                                  text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_unsafe_code_is_found_and_words_about_it_are_not(self):
         self.write("crates/wattlock-fs/src/lib.rs", "#![forbid(unsafe_code)]\n// unsafe { }\n")

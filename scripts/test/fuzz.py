@@ -6,7 +6,7 @@
     scripts/test/fuzz.py --minimise [TARGET...]        what the corpora found, into fuzz/seeds: few small files, at most 4 MiB
 
 Corpora grow in target/fuzz-corpus from one run to the next; the seeds in fuzz/seeds are read beside them. A find is kept in
-target/fuzz-finds, and the status is 1. Prints executions, what is covered (counters of edges that were reached, of those that
+target/fuzz-finds, and the status is 1. So is that of every later run that it still breaks: each begins with them. Prints executions, what is covered (counters of edges that were reached, of those that
 there are) and how many inputs are new; the same goes to target/fuzz.json.
 
 SANITIZER=none leaves the sanitizer out. Needs no other toolchain: RUSTC_BOOTSTRAP=1 lets the stable compiler take -Z flags, as
@@ -35,6 +35,8 @@ TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resol
 CORPUS, FINDS, SEEDS = TARGET / "fuzz-corpus", TARGET / "fuzz-finds", ROOT / "fuzz" / "seeds"
 # What all seeds in git may take.
 SEEDS_MOST = 4 << 20
+# What one input may take.
+LIMITS = ["-timeout=25", "-rss_limit_mb=4096"]
 COVERAGE = [
     "-Cpasses=sancov-module", "-Cllvm-args=-sanitizer-coverage-level=4",
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters", "-Cllvm-args=-sanitizer-coverage-pc-table",
@@ -101,8 +103,8 @@ def fuzz(folder, name, seconds):
         return fuzz_python(name, seconds)
     before = set(FINDS.glob(f"{name}-*"))
     command = [
-        str(folder / name), *inputs(name), f"-max_total_time={seconds}", "-max_len=4096", "-timeout=25",
-        "-rss_limit_mb=4096", f"-artifact_prefix={FINDS}/{name}-", "-print_final_stats=1",
+        str(folder / name), *inputs(name), f"-max_total_time={seconds}", "-max_len=4096", *LIMITS,
+        f"-artifact_prefix={FINDS}/{name}-", "-print_final_stats=1",
     ]
     start = time.monotonic()
     with tempfile.NamedTemporaryFile("w+b", suffix=f".{name}") as log:
@@ -132,8 +134,27 @@ def fuzz_python(name, seconds):
     }
 
 
+def one_again(folder, name, file):
+    """The command that gives a target one input."""
+    if name in PYTHON:
+        return [sys.executable, str(PYTHON[name]), "0", str(file)]
+    return [str(folder / name), *LIMITS, str(file)]
+
+
+def unmended(folder, names):
+    """Finds of earlier runs that still break their target."""
+    finds = [(name, path) for name in names for path in sorted(FINDS.glob(f"{name}-*"))]
+    again = lambda command: subprocess.run(command, env=environment(), check=False, capture_output=True).returncode
+    return [path for name, path in finds if again(one_again(folder, name, path))]
+
+
 def run(names, minutes):
     folder, cores = build(names), len(os.sched_getaffinity(0))
+    if broken := unmended(folder, names):
+        for find in broken:
+            print(f"again: scripts/test/fuzz.py --replay {find}")
+        print(f"fuzz: nothing is fuzzed: {len(broken)} finds of earlier runs are not mended")
+        return True
     # So that every core has something to do until the end.
     seconds = max(2, int(minutes * 60 * cores / max(len(names), cores)))
     print(f"fuzz: {len(names)} targets, {seconds} s each, {cores} at once")
@@ -165,8 +186,7 @@ def replay(file, names):
     name = names[0] if names else pathlib.Path(file).name.split("-")[0]
     if name not in known():
         sys.exit(f"fuzz: {name} is no target: name one behind the file")
-    program = [sys.executable, str(PYTHON[name]), "0"] if name in PYTHON else [str(build([name]) / name)]
-    return subprocess.run([*program, file], env=environment(), check=False).returncode
+    return subprocess.run(one_again(build([name]), name, file), env=environment(), check=False).returncode
 
 
 def minimise(names):

@@ -33,7 +33,9 @@ shard=${2:-}
 if [ -z "$shard" ]; then
     all=$(cargo mutants "${config[@]}" --list --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)))')
     sample=${SAMPLE:-150}
-    shard=0/$(((all + sample - 1) / sample))
+    # As near to it as even samples come.
+    samples=$(((all + sample / 2) / sample))
+    shard=0/$((samples > 0 ? samples : 1))
     echo "mutants: $crate has $all, this is sample $shard"
 fi
 mutate() {

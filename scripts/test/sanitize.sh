@@ -14,8 +14,8 @@
 # scripts/test/sanitize.supp; reasons are obligatory. KEEP=FOLDER keeps the reports.
 #
 # What is instrumented: all Rust code of the program or library that is tested, its dependencies included. Not the standard
-# library, and not the C of AWS-LC, zstd and ISA-L. The provider is a library in another program: that program gets the
-# C compiler's runtime, which speaks the same protocol (words in front of `openssl`, `nginx` and so on below).
+# library, and not the C of AWS-LC, zstd and ISA-L. The provider and the library for GPUs are loaded by other programs: those get
+# the C compiler's runtime, which speaks the same protocol (words in front of `openssl`, `python3` and so on below).
 #
 # Needs no other toolchain: RUSTC_BOOTSTRAP=1 lets the stable compiler take -Z flags. Builds into target/sanitize.
 set -euo pipefail
@@ -39,7 +39,7 @@ case $which in
     address)
         flags='-Zsanitizer=address -Cforce-frame-pointers=yes'
         mark='ERROR: AddressSanitizer'
-        [ -z "$whole" ] || mapfile -t crates < <(cd crates && ls -d wattlock* | grep -v '^wattlock-bridge$')
+        [ -z "$whole" ] || mapfile -t crates < <(cd crates && ls -d wattlock* | grep -vxE 'wattlock-(bridge|emulated)')
         ;;
     thread)
         flags='-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer'
@@ -82,8 +82,8 @@ export ASAN_OPTIONS=detect_leaks=0:$options
 # A child of a process with threads may start threads: pools do.
 export TSAN_OPTIONS=$options:history_size=4:second_deadlock_stack=1:die_after_fork=0
 
-# The provider in programs of the system: they have no runtime of their own, so the C compiler's is loaded first. A sanitized C
-# program of the tests has it already. Under the thread sanitizer there is no such way: the runtime must be linked in.
+# Programs of the system have no runtime of their own, so the C compiler's is loaded first. A sanitized C program of the tests
+# has it already. Under the thread sanitizer there is no such way: the runtime must be linked in.
 runtime=$(cc -print-file-name=libasan.so)
 wrap() {
     local real
@@ -94,10 +94,10 @@ wrap() {
         chmod +x "$scratch/bin/$name"
     done
 }
-failed=()
+failed=() passed=0
 if [ "$which" = address ]; then
-    wrap openssl nginx curl haproxy
-    # The C programs of the provider's tests.
+    wrap openssl nginx curl haproxy python3
+    # The C programs of the tests.
     printf '#!/bin/sh\nexec %q -fsanitize=address "$@"\n' "$(command -v cc)" >"$scratch/bin/cc"
     chmod +x "$scratch/bin/cc"
 fi
@@ -106,7 +106,12 @@ fi
 tests() {
     local crate=$1 skip=() only=() path=$PATH
     case $which.$crate in
-        address.wattlock-provider) path=$scratch/bin:$PATH ;;
+        address.wattlock-gpu) path=$scratch/bin:$PATH ;;
+        # Two servers are started by their full paths, so nothing can be loaded into them first.
+        address.wattlock-provider)
+            path=$scratch/bin:$PATH
+            skip=(--skip psql_and_the_server --skip vsftpd_in_its_sandbox)
+            ;;
         # The tests that count allocations or measure memory count the sanitizer's, too. nginx and OpenSSL: scripts/test/asan.sh, and
         # the provider's own tests.
         *.wattlock-cli)
@@ -120,11 +125,13 @@ tests() {
 }
 for crate in "${crates[@]}"; do
     echo "== $which: $crate"
-    # The provider is a library beside its tests.
     status=0
     tests "$crate" >"$scratch/said" 2>&1 || status=$?
     grep -E '^test result|FAILED|failed$|panicked|^error' "$scratch/said" || true
-    if [ $status != 0 ]; then
+    these=$(awk '/^test result: / { n += $4 } END { print n + 0 }' "$scratch/said")
+    passed=$((passed + these))
+    # Tests that do not run find nothing.
+    if [ $status != 0 ] || [ "$these" = 0 ]; then
         failed+=("$crate")
         tail -n 60 "$scratch/said"
     fi
@@ -138,7 +145,7 @@ if [ "$found" != 0 ]; then
     grep -h '^SUMMARY' "$reports"/of.* | sort | uniq -c | sort -rn
 fi
 if [ "$which" = address ] && [ -n "$whole" ] && [ -n "${WATTLOCK_NGINX:-}" ]; then
-    PROVIDER=$target/$triple/debug/libwattlock_provider.so scripts/test/asan.sh || failed+=(nginx)
+    CARGO_TARGET_DIR=${target%/sanitize/*} scripts/test/asan.sh || failed+=(nginx)
 fi
-echo "$which sanitizer: ${#crates[@]} crates, $found programs with reports, failed: ${failed[*]:-none}"
+echo "$which sanitizer: ${#crates[@]} crates, $passed tests passed, $found programs with reports, failed: ${failed[*]:-none}"
 [ "$found" = 0 ] && [ ${#failed[@]} = 0 ]

@@ -37,18 +37,24 @@ def checks(folder):
     return found
 
 
-def table(found):
+def table(found, root):
     def cell(text):
         return text.replace("|", "\\|").replace("\n", " ")
+
+    def today(command):
+        """The command as it is called now: a script may have moved since it was kept."""
+        script, blank, rest = command.partition(" ")
+        there = sorted((root / "scripts").glob(f"*/{Path(script).name}"))
+        return f"{there[0].relative_to(root)}{blank}{rest}" if there and not (root / script).exists() else command
 
     lines = ["| check | command | last run | on | result |", "|---|---|---|---|---|"]
     for name, one in found.items():
         result = one["result"] + (f" ({one['note']})" if one.get("note") else "")
-        lines.append(f"| {name} | `{cell(one['command'])}` | {one['date']}, {one['commit']} | {cell(one['cpu'])} | {cell(result)} |")
+        lines.append(f"| {name} | `{cell(today(one['command']))}` | {one['date']}, {one['commit']} | {cell(one['cpu'])} | {cell(result)} |")
     return "\n".join(lines)
 
 
-def page(text, found):
+def page(text, found, root):
     """The page with its table anew."""
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         sys.exit("SECURITY.md: not one table between its marks")
@@ -59,7 +65,7 @@ def page(text, found):
         sys.exit(f"SECURITY.md names checks that no file has: {', '.join(sorted(named - set(found)))}")
     if set(found) - named:
         sys.exit(f"checks that SECURITY.md does not refer to: {', '.join(sorted(set(found) - named))}")
-    return f"{head}{BEGIN}\n\n{table(found)}\n\n{END}{tail}"
+    return f"{head}{BEGIN}\n\n{table(found, root)}\n\n{END}{tail}"
 
 
 def run_of(root, command, result, note):
@@ -96,7 +102,7 @@ def main():
         keep(words.root, *(words.keep + [None])[:4])
     path = words.root / "SECURITY.md"
     text = path.read_text()
-    now = page(text, checks(words.root / "docs/measurements/checks"))
+    now = page(text, checks(words.root / "docs/measurements/checks"), words.root)
     if words.check:
         if now != text:
             sys.exit("SECURITY.md does not say what docs/measurements/checks has: run scripts/test/security.py")

@@ -224,7 +224,7 @@ impl Plan {
         let mut leaks = 0;
         for kind in &self.kinds {
             if !lanes.description().inline.contains(*kind) {
-                println!("{:21} not timed: these lanes do not do it", kind.name());
+                println!("{:21} not run here: this CPU has no lanes for it", kind.name());
             } else if let Some(why) = not_timed(*kind) {
                 println!("{:21} not timed: {why}", kind.name());
             } else {

@@ -26,7 +26,8 @@ fn program() -> &'static Path {
         let source = Path::new(env!("CARGO_MANIFEST_DIR"));
         let program =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gpu-program.{}", std::process::id()));
-        let built = Command::new("gcc")
+        // The address sanitizer puts a `cc` of its own in front (scripts/test/sanitize.sh).
+        let built = Command::new("cc")
             .args(["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"])
             .arg(&program)
             .arg(source.join("tests/program.c"))
