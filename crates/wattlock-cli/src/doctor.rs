@@ -199,7 +199,7 @@ struct Program {
 
 fn running() -> Vec<Program> {
     let mut found = Vec::new();
-    scan(|user| {
+    scan(&[], |user| {
         let used = user.living.into_iter().map(|one: Snapshot| (one.is_used(), one.header));
         found.extend(used.filter(|(used, _)| *used).map(|(_, header)| Program {
             user: user.uid,

@@ -285,7 +285,7 @@ mod tests {
             };
             ledger.update(|each| {
                 each(user);
-                Scan { wrong_folders, unread_folders: 3 }
+                Scan { wrong_folders, unread_folders: 3, ..Scan::default() }
             });
             let lately = Lately::default().update(&ledger, Instant::now());
             let said: Value = serde_json::from_str(&json(&ledger, lately)).unwrap();
