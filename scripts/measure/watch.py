@@ -4,7 +4,7 @@ their own.
 
     scripts/measure/watch.py PROGRAM top [--programs 64] [--seconds 20]
     scripts/measure/watch.py PROGRAM exporter [--programs 64] [--seconds 60]
-    scripts/measure/watch.py PROGRAM exit [--rounds 400]
+    scripts/measure/watch.py PROGRAM exit [--programs 64] [--rounds 400]
     scripts/measure/watch.py PROGRAM served [--rounds 15] [--seconds 2] [--module FILE]
 
 top       the share of a core that `wattlock top` takes on a terminal of its own, at one look a second. Each program
@@ -12,8 +12,8 @@ top       the share of a core that `wattlock top` takes on a terminal of its own
 exporter  the same of `wattlock exporter`, with its page open (what the page fetches, as often as the page does) and a
           scrape each five seconds.
 exit      what counters cost a program that ends at once: `wattlock sum` of a small file with a folder for counters and
-          without one, in turn. The difference holds making the file, counting and leaving its totals behind, so leaving
-          them costs less.
+          without one, in turn, while the programs are at work with counters in that folder. The difference holds making
+          the file, counting and leaving its totals behind, so leaving them costs less.
 served    handshakes that nginx completes while `top` and the exporter watch, by those with both stopped, in turn
           (`wattlock bench point https`).
 """
@@ -187,18 +187,24 @@ def of_exit(arguments, folder, environment):
     # A folder in which nothing can be made is no folder for counters.
     without = dict(environment, WATTLOCK_TELEMETRY_DIR="/proc/wattlock")
     times = {"with": [], "without": []}
-    for number in range(2 * arguments.rounds):
-        which = "with" if number % 2 else "without"
-        begun = time.perf_counter()
-        subprocess.run([arguments.program, "sum", str(folder / "input")], stdout=subprocess.DEVNULL, check=True,
-                       env=environment if which == "with" else without)
-        times[which].append((time.perf_counter() - begun) * 1000)
+    with Programs(arguments.program, arguments.programs, folder, environment) as programs:
+        # All have made their files, as `share` waits for.
+        time.sleep(3)
+        for number in range(2 * arguments.rounds):
+            which = "with" if number % 2 else "without"
+            begun = time.perf_counter()
+            subprocess.run([arguments.program, "sum", str(folder / "input")], stdout=subprocess.DEVNULL, check=True,
+                           env=environment if which == "with" else without)
+            times[which].append((time.perf_counter() - begun) * 1000)
+        seen = programs.seen()
+        if seen < arguments.programs:
+            sys.exit(f"only {seen} of {arguments.programs} programs have counters")
     totals = [name for name in os.listdir(folder / "telemetry") if not re.fullmatch(r"\d+-\d+", name)]
     if not totals:
         sys.exit("no totals were left behind")
     medians = {which: statistics.median(some) for which, some in times.items()}
-    return {"rounds": arguments.rounds, "with_ms": round(medians["with"], 3), "without_ms": round(medians["without"], 3),
-            "counters_ms": round(medians["with"] - medians["without"], 3)}
+    return {"programs": seen, "rounds": arguments.rounds, "with_ms": round(medians["with"], 3),
+            "without_ms": round(medians["without"], 3), "counters_ms": round(medians["with"] - medians["without"], 3)}
 
 
 def of_served(arguments, folder, environment):

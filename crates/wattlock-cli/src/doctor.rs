@@ -5,7 +5,7 @@
 
 mod limits;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use clap::Args;
@@ -15,6 +15,7 @@ use wattlock::telemetry::{Snapshot, scan};
 use wattlock::{Profile, Runtime};
 use wattlock_door::Code;
 use wattlock_meter::Meter;
+use wattlock_watch::verdict::named;
 
 use crate::cpu::Summary;
 use crate::{nginx, openssl};
@@ -188,7 +189,7 @@ fn nginx(choice: &Choice) -> Vec<Fact> {
     }
 }
 
-/// A program that runs now and has used Wattlock, as its file in a folder of this user's says.
+/// A program that runs now and has used Wattlock, as its file in a folder of its user says.
 #[derive(Debug)]
 struct Program {
     user: u32,
@@ -199,7 +200,7 @@ struct Program {
 
 fn running() -> Vec<Program> {
     let mut found = Vec::new();
-    scan(|user| {
+    scan(&[], |user| {
         let used = user.living.into_iter().map(|one: Snapshot| (one.is_used(), one.header));
         found.extend(used.filter(|(used, _)| *used).map(|(_, header)| Program {
             user: user.uid,
@@ -212,24 +213,44 @@ fn running() -> Vec<Program> {
     found
 }
 
+/// Most programs that are named, and most lines about old ones.
+const MOST_NAMED: usize = 8;
+
 /// Programs by name, and those of another version. What another user's file says is that user's to say: it stands in no
-/// way of `own`, unless it is root's.
+/// way of `own` and names nothing, unless it is root's.
 fn programs(found: &[Program], own: u32) -> Vec<Fact> {
     const WHAT: &str = "programs";
     if found.is_empty() {
         let words = "none that runs has used Wattlock (or none whose counters this user may read)";
         return vec![Fact::good(WHAT, words)];
     }
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    found.iter().for_each(|one| *counts.entry(&one.name).or_default() += 1);
-    let counts: Vec<String> = counts.into_iter().map(|(name, count)| format!("{name} ({count})")).collect();
-    let mut facts = vec![Fact::good(WHAT, counts.join(", "))];
+    let is_ours = |one: &&Program| [own, 0].contains(&one.user);
+    let name = |one: &Program| named(&one.name, one.user, own);
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    found.iter().filter(is_ours).for_each(|one| *counts.entry(name(one)).or_default() += 1);
+    let more = counts.len().saturating_sub(MOST_NAMED);
+    let mut words: Vec<String> =
+        counts.iter().take(MOST_NAMED).map(|(name, count)| format!("{name} ({count})")).collect();
+    if more > 0 {
+        words.push(format!("and {more} more"));
+    }
+    let users: BTreeSet<u32> = found.iter().filter(|one| !is_ours(one)).map(|one| one.user).collect();
+    if !users.is_empty() {
+        let count = found.iter().filter(|one| !is_ours(one)).count();
+        let plural = if users.len() == 1 { "" } else { "s" };
+        words.push(format!("and {count} of {} other user{plural}", users.len()));
+    }
+    let mut facts = vec![Fact::good(WHAT, words.join(", "))];
     let old = found.iter().filter(|one| one.version != env!("CARGO_PKG_VERSION"));
-    let (ours, others): (Vec<&Program>, Vec<&Program>) = old.partition(|one| [own, 0].contains(&one.user));
-    facts.extend(ours.into_iter().map(|one| {
-        let words = format!("{} (pid {}) runs with version {}", one.name, one.pid, one.version);
+    let (ours, others): (Vec<&Program>, Vec<&Program>) = old.partition(is_ours);
+    facts.extend(ours.iter().take(MOST_NAMED).map(|one| {
+        let words = format!("{} (pid {}) runs with version {}", name(one), one.pid, one.version);
         Fact::problem(WHAT, words, Some("restart it".to_owned()))
     }));
+    if ours.len() > MOST_NAMED {
+        let words = format!("and {} more run with another version", ours.len() - MOST_NAMED);
+        facts.push(Fact::problem(WHAT, words, Some("wattlock status names them; restart them".to_owned())));
+    }
     if let Some(first) = others.first() {
         let Program { user, name, pid, version } = first;
         let words = format!(
@@ -294,6 +315,33 @@ mod tests {
         let wanted = "programs of other users with another version: 5000, the first nginx (pid 1) of user 1001 with \
                       0.0.0";
         assert_eq!(facts[1].words, wanted);
+        assert_eq!(facts[0].words, "and 5000 of 5000 other users");
         assert_eq!(standings(&[], 0), [Good]);
+    }
+
+    #[test]
+    fn programs_are_named_with_their_user_and_there_is_an_end_to_it() {
+        let program = |user: u32, name: String, pid: u32, version: &str| Program {
+            user,
+            name,
+            pid,
+            version: version.to_owned(),
+        };
+        let now = env!("CARGO_PKG_VERSION");
+        let of = |user: u32, name: &str| program(user, name.to_owned(), 1, now);
+        let found = [of(0, "nginx"), of(1000, "cp"), of(1000, "cp"), of(1001, "secret")];
+        let words = |own: u32| programs(&found, own)[0].words.clone();
+        assert_eq!(words(1000), "cp (2), uid 0: nginx (1), and 1 of 1 other user");
+        assert_eq!(words(0), "nginx (1), and 3 of 2 other users");
+        for user in [0, 1000] {
+            let many: Vec<Program> =
+                (0..5000).map(|pid| program(user, format!("p{pid:04}"), pid, "0.0.0")).collect();
+            let facts = programs(&many, 1000);
+            assert_eq!(facts.len(), 1 + MOST_NAMED + 1);
+            assert!(facts[0].words.ends_with("p0007 (1), and 4992 more"), "{}", facts[0].words);
+            assert!(facts[1..].iter().all(|fact| fact.standing == Standing::Problem));
+            assert_eq!(facts[9].words, "and 4992 more run with another version");
+            assert_eq!(facts[1].words.contains("uid 0: p0000"), user == 0, "{}", facts[1].words);
+        }
     }
 }

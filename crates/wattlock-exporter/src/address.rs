@@ -4,10 +4,12 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,8 +108,8 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
         if !found.file_type().is_socket() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else is there"));
         }
-        match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
+        match connects(path) {
+            Err(Errno::CONNREFUSED) => std::fs::remove_file(path)?,
             _ => return Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there")),
         }
     }
@@ -116,6 +118,13 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     let bound = UnixListener::bind(path);
     rustix::process::umask(before);
     bound
+}
+
+/// Without waiting: [`Errno::AGAIN`] is of a listener that many wait for.
+fn connects(path: &Path) -> rustix::io::Result<()> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)
 }
 
 /// What listens.
@@ -175,6 +184,21 @@ mod tests {
         std::fs::write(&path, "precious").unwrap();
         assert!(address.listen().is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    /// As a busy exporter's is, or one that was stopped.
+    #[test]
+    fn a_socket_that_many_wait_for_is_another_programs_and_nothing_waits_for_it() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("socket");
+        let Listener::Socket(busy, _) = Address::Socket(path.clone()).listen().unwrap() else { panic!() };
+        rustix::net::listen(&busy, 0).unwrap();
+        let first = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        assert_eq!(connects(&path), Err(Errno::AGAIN));
+        let taken = Address::Socket(path.clone()).listen().unwrap_err().to_string();
+        assert!(taken.contains("another program listens there"), "{taken}");
+        drop(first);
+        assert!(path.exists());
     }
 
     #[test]

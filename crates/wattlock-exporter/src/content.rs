@@ -143,7 +143,8 @@ impl Content {
             return;
         }
         let begun = Instant::now();
-        self.ledger.update(|each| telemetry::scan(each));
+        let known = self.ledger.known();
+        self.ledger.update(|each| telemetry::scan(&known, each));
         let took = begun.elapsed();
         let (ledger, lately) = (&self.ledger, self.lately.update(&self.ledger, begun));
         self.metrics.replace(|| metrics::text(ledger, took));

@@ -4,14 +4,16 @@
 //! deleted, an older version removed a file) the counter here stays, and goes on from the lower sum if that is seen twice:
 //! once may be a file that was between two places. What could not be read whole says nothing of that kind.
 //!
-//! Each user has a bounded number of series, some of which no other user can take, and names that there is no room for are
-//! one (`(other)`), so that no user's programs push another's out. One user may have any number of user ids.
+//! Each user has a bounded number of series, some of which no other user can take, and names that there is no room for
+//! are one (`(other)`), so that no user's programs push another's out. One user may have any number of user ids. What
+//! may be wrong always has a series: beyond all bounds each user has one for each of these counters, without any name.
 
 use std::collections::{BTreeMap, HashMap};
 
-use wattlock::telemetry::{OTHER, Scan, Snapshot, Sum, User, sums_of};
+use wattlock::telemetry::{OTHER, Scan, Snapshot, Sum, User, range_of, sums_of};
 
-/// Most series of a user, of all users, and those that each user has whatever others do. Gauges are among them.
+/// Most series of a user, of all users, and those that each user has whatever others do. Gauges are among them; those
+/// without any name, of [`TROUBLES`], are not.
 const MOST_OF_A_USER: usize = 4096;
 const MOST: usize = 32_768;
 const RESERVED: usize = 64;
@@ -56,26 +58,33 @@ struct Tally {
     total: u64,
     /// The last sum.
     last: u64,
-    /// Whether the sum was below it the last time.
-    fell: bool,
+    /// The sum of the last whole reading; below the last sum if it fell then.
+    seen: u64,
 }
 
 impl Tally {
-    /// What was added. `whole` is whether all was read that the sum is of.
-    fn update(&mut self, now: u64, whole: bool) -> u64 {
-        let added = now.saturating_sub(self.last);
-        if now < self.last && (!self.fell || !whole) {
-            self.fell |= whole;
+    /// What was added, without what only `moved` here from other series. `whole` is whether all was read that the sum
+    /// is of.
+    fn update(&mut self, now: u64, whole: bool, moved: u64) -> u64 {
+        let added = now.saturating_sub(self.last).saturating_sub(moved);
+        let fell = self.seen < self.last;
+        if whole || now >= self.last {
+            self.seen = now;
+        }
+        if now < self.last && (!fell || !whole) {
             return 0;
         }
         self.total = self.total.saturating_add(added);
-        (self.last, self.fell) = (now, false);
+        self.last = now;
         added
     }
 }
 
 /// Counters of what may be wrong.
 const TROUBLES: [&str; 3] = ["fallback", "errors", "refused"];
+
+/// The series without any name of a counter: program, engine and kind are [`OTHER`].
+const NAMELESS: [u16; 3] = [0; 3];
 
 /// How often it was. What is added is summed, in more bits than any one counter has: no user's figures hide another's.
 pub(crate) type Troubles = [u128; TROUBLES.len()];
@@ -128,6 +137,8 @@ pub(crate) struct Ledger {
     users: BTreeMap<u32, Account>,
     pub(crate) wrong_folders: u64,
     pub(crate) unread_folders: u64,
+    /// Whether sums may be lower because something was not read.
+    pub(crate) incomplete: bool,
     /// Of all users, since the first reading began.
     pub(crate) troubles: Troubles,
 }
@@ -149,9 +160,15 @@ impl Ledger {
         let scan = read(&mut |user| crowded += u64::from(!self.take(&user)));
         self.wrong_folders = scan.wrong_folders;
         self.unread_folders = scan.unread_folders + crowded;
+        self.incomplete = scan.incomplete;
         for account in self.users.values_mut() {
-            account.end(&mut self.troubles);
+            account.end(!scan.incomplete, &mut self.troubles);
         }
+    }
+
+    /// The users that have counters.
+    pub(crate) fn known(&self) -> Vec<u32> {
+        self.users.keys().copied().collect()
     }
 
     /// `false` if there are too many users.
@@ -164,11 +181,14 @@ impl Ledger {
             };
             self.users.remove(&uid);
         }
-        let beyond = |account: &Account| account.series_count().saturating_sub(RESERVED);
-        let others = self.users.iter().filter(|(uid, _)| **uid != user.uid);
-        let others: usize = others.map(|(_, account)| beyond(account)).sum();
-        let room = (MOST - MOST_USERS * RESERVED).saturating_sub(others) + RESERVED;
-        self.users.entry(user.uid).or_default().take(user, room.min(MOST_OF_A_USER));
+        let beyond = |within: &dyn Fn(u32) -> bool| -> usize {
+            let others = self.users.iter().filter(|(uid, _)| **uid != user.uid && within(**uid));
+            others.map(|(_, account)| account.series_count().saturating_sub(RESERVED)).sum()
+        };
+        let of_all = (MOST - MOST_USERS * RESERVED).saturating_sub(beyond(&|_| true));
+        let of_range =
+            (MOST_OF_A_USER - RESERVED).saturating_sub(beyond(&|uid| range_of(uid) == range_of(user.uid)));
+        self.users.entry(user.uid).or_default().take(user, of_all.min(of_range) + RESERVED);
         true
     }
 
@@ -266,17 +286,26 @@ impl Account {
         Some([of(sum.program)?, of(sum.engine)?, of(sum.kind)?])
     }
 
-    /// Counters and gauges.
+    /// Counters and gauges that take room.
     fn series_count(&self) -> usize {
-        self.tallies.len() + self.running.len() + self.in_flight.len()
+        let nameless = (0..COUNTERS.len() as u8).filter(|counter| self.has_nameless(*counter)).count();
+        self.tallies.len() + self.running.len() + self.in_flight.len() - nameless
     }
 
-    /// The series that a sum belongs to, one for many if there is no room for it; `None` if there is none even for that.
+    /// Whether there is a series without any name of a counter of what may be wrong.
+    fn has_nameless(&self, counter: u8) -> bool {
+        trouble(counter).is_some() && self.tallies.contains_key(&(counter, NAMELESS))
+    }
+
+    /// The series that a sum belongs to, one for many if there is no room for it; `None` if there is none even for
+    /// that, and nothing is wrong.
     fn series(&mut self, sum: &Sum<'_>, room: usize) -> Option<Key> {
         let counter = COUNTERS.iter().position(|known| *known == sum.counter)? as u8;
         let other = Sum { program: OTHER, ..*sum };
         let named = if self.crowded { 0 } else { for_named(room) };
-        for (sum, room) in [(sum, named), (&other, room.saturating_sub(KEPT_FOR_GAUGES))] {
+        // What is among the nameless stays there, and is not counted again.
+        let others = if self.has_nameless(counter) { 0 } else { room.saturating_sub(KEPT_FOR_GAUGES) };
+        for (sum, room) in [(sum, named), (&other, others)] {
             let known = self.known(sum).filter(|names| self.tallies.contains_key(&(counter, *names)));
             if let Some(names) = known {
                 return Some((counter, names));
@@ -288,7 +317,9 @@ impl Account {
             }
             self.crowded = true;
         }
-        None
+        trouble(counter)?;
+        self.tallies.entry((counter, NAMELESS)).or_default();
+        Some((counter, NAMELESS))
     }
 
     /// Before a reading.
@@ -324,15 +355,27 @@ impl Account {
     }
 
     /// After a reading.
-    fn end(&mut self, troubles: &mut Troubles) {
+    fn end(&mut self, complete: bool, troubles: &mut Troubles) {
         let now = std::mem::take(&mut self.now);
         if self.absent > 0 {
             return;
         }
+        let whole = complete && self.left_out == 0;
+        let now = |key: &Key| now.get(key).copied().unwrap_or(0);
+        // Where a user's totals are full, what a program did is among the others' once it has ended.
+        let mut moved: HashMap<Key, u64> = HashMap::new();
+        let fell = self.tallies.iter().map(|(key, tally)| (key, tally.seen.saturating_sub(now(key))));
+        for ((counter, [program, engine, kind]), less) in fell.filter(|(_, less)| whole && *less > 0) {
+            let others = (*counter, [0, *engine, *kind]);
+            let to = if self.tallies.contains_key(&others) { others } else { (*counter, NAMELESS) };
+            if *program != 0 {
+                let sum = moved.entry(to).or_default();
+                *sum = sum.saturating_add(less);
+            }
+        }
         for (key, tally) in &mut self.tallies {
-            let added = tally.update(now.get(key).copied().unwrap_or(0), self.left_out == 0);
-            let which = TROUBLES.iter().position(|trouble| COUNTERS.get(usize::from(key.0)) == Some(trouble));
-            if let Some(sum) = which.and_then(|which| troubles.get_mut(which)) {
+            let added = tally.update(now(key), whole, moved.get(key).copied().unwrap_or(0));
+            if let Some(sum) = trouble(key.0).and_then(|which| troubles.get_mut(which)) {
                 *sum = sum.saturating_add(u128::from(added));
             }
         }
@@ -355,6 +398,11 @@ impl Account {
             *in_flight = in_flight.saturating_add(engine.in_flight);
         }
     }
+}
+
+/// Which of what may be wrong a counter says.
+fn trouble(counter: u8) -> Option<usize> {
+    TROUBLES.iter().position(|trouble| COUNTERS.get(usize::from(counter)) == Some(trouble))
 }
 
 /// The two gauges of what there is no room for.
@@ -461,6 +509,44 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_read_once_in_a_while_forges_no_trouble() {
+        let mut one = snapshot("a", 100);
+        one.cells[0].refused = 100;
+        let mut ledger = Ledger::default();
+        let mut read = |living: &[Snapshot], incomplete: bool| {
+            ledger.update(|each| {
+                each(user(1, living.to_vec()));
+                Scan { incomplete, ..Scan::default() }
+            });
+            (requests(&ledger, 1)[0].1, ledger.troubles)
+        };
+        let before = read(&[one.clone()], false);
+        // As if another user made so many names that a folder of this one's was not found, and took them away again.
+        for _ in 0..3 {
+            assert_eq!([read(&[], true), read(&[], true), read(&[one.clone()], false)], [before; 3]);
+        }
+        // What is lower while all is read is so.
+        let after = [read(&[], false), read(&[], false), read(&[one.clone()], false)];
+        assert_eq!(after[2], (200, [0, 0, 200]));
+    }
+
+    /// As where a user's totals are full: what a program did is among the others' once it has ended.
+    #[test]
+    fn what_moves_to_the_others_is_counted_once() {
+        let mut ledger = Ledger::default();
+        let mut all = |a: u64, others: u64| -> (u64, u64) {
+            take(&mut ledger, vec![user(1, vec![snapshot("a", a), snapshot(OTHER, others)])]);
+            let now = requests(&ledger, 1);
+            (now[1].1, now[0].1)
+        };
+        assert_eq!(all(100, 10), (100, 10));
+        // 40 moved, and 5 more of others; then 30 moved.
+        assert_eq!(all(60, 55), (100, 15));
+        assert_eq!(all(30, 85), (100, 15));
+        assert_eq!([all(30, 85), all(33, 86)], [(100, 15), (103, 16)]);
+    }
+
+    #[test]
     fn processes_are_summed_and_users_are_not() {
         let mut ledger = Ledger::default();
         let three = vec![snapshot("a", 1), snapshot("a", 2), snapshot("b", 4)];
@@ -511,6 +597,59 @@ mod tests {
                 "each request counts once"
             );
         }
+    }
+
+    #[test]
+    fn what_is_wrong_has_a_series_however_full_it_is_and_is_counted_once() {
+        let mut ledger = Ledger::default();
+        let crowd = || (0..20).map(|uid| user(uid, flood((0..4000).map(|at| at.to_string()))));
+        let programs = |count: u64| {
+            let mut programs: Vec<Snapshot> = (0..100).map(|at| snapshot(&format!("p{at}"), 1)).collect();
+            (programs[99].cells[0].errors, programs[99].cells[0].refused) = (count, 2 * count);
+            programs[99].engines = vec![EngineCounts {
+                engine: "cuda".to_owned(),
+                fallbacks: vec![("silent".to_owned(), 3 * count)],
+                ..EngineCounts::default()
+            }];
+            user(1000, programs)
+        };
+        // The last series of its own goes for a kind that is new.
+        let mut last = programs(0);
+        last.living.extend((0..64).map(|at| {
+            let mut one = snapshot("p0", 1);
+            one.cells[0].kind = format!("kind {at}");
+            one
+        }));
+        take(&mut ledger, crowd().chain([last]).collect());
+        take(&mut ledger, crowd().chain([programs(1)]).collect());
+        let of = |ledger: &Ledger, counter: &str| -> Vec<(String, u64)> {
+            let own = ledger.samples(counter).filter(|sample| sample.uid == 1000);
+            own.map(|sample| (format!("{} {}", sample.program, sample.kind), sample.value)).collect()
+        };
+        let wrong = |ledger: &Ledger| TROUBLES.map(|counter| of(ledger, counter));
+        let nameless = |count: u64| [("(other) (other)".to_owned(), count)];
+        assert_eq!(wrong(&ledger), [3, 1, 2].map(|count| nameless(count).to_vec()));
+        assert_eq!(ledger.troubles, [3, 1, 2]);
+        // There is room again.
+        for count in [1, 1, 1, 5] {
+            take(&mut ledger, vec![programs(count)]);
+            assert_eq!(wrong(&ledger), [3, 1, 2].map(|times| nameless(times * count).to_vec()));
+            assert_eq!(ledger.troubles, [3, 1, 2].map(|times| u128::from(times * count)));
+        }
+    }
+
+    /// One user may have 65,536 of the high ones for its containers.
+    #[test]
+    fn the_user_ids_of_one_user_take_one_users_room() {
+        let mut ledger = Ledger::default();
+        let crowd = (0..20).map(|at| user(100_000 + at, flood((0..4000).map(|at| at.to_string()))));
+        take(
+            &mut ledger,
+            crowd.chain([user(2_000_000, flood((0..1000).map(|at| at.to_string())))]).collect(),
+        );
+        let series = |uid: u32| ledger.users[&uid].series_count();
+        assert!((0..20).map(|at| series(100_000 + at)).sum::<usize>() <= MOST_OF_A_USER + 20 * RESERVED);
+        assert_eq!((requests(&ledger, 2_000_000).len(), requests(&ledger, 100_019).len() > 2), (1000, true));
     }
 
     #[test]

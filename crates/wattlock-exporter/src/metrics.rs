@@ -155,7 +155,7 @@ mod tests {
         let user = User { uid: 7, living, ended: Vec::new(), totals, left_out: 1, wrong: 2 };
         ledger.update(|each| {
             each(user);
-            Scan { wrong_folders: 3, unread_folders: 4 }
+            Scan { wrong_folders: 3, unread_folders: 4, ..Scan::default() }
         });
         let text = text(&ledger, Duration::from_millis(2));
         let label = "uid=\"7\",program=\"a\\\"} 1\\nwattlock_up 1\\\\\"";

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
+use wattlock::telemetry::OTHER;
 
 use crate::ledger::{Ledger, Troubles};
 
@@ -174,10 +175,17 @@ fn verdict(
 ) -> Value {
     let running: Vec<&Program> = programs.values().filter(|program| program.running > 0).collect();
     let processes: u64 = running.iter().map(|program| program.running).sum();
-    let idle = running.iter().filter(|program| program.requests() == 0).count();
+    // What a program did may be among the others' of its user.
+    let is_idle = |program: &Program| program.requests() == 0;
+    let of_others = |uid: u32| programs.get(&(uid, OTHER.to_owned())).is_some_and(|others| !is_idle(others));
+    let idle = programs
+        .iter()
+        .filter(|((uid, _), program)| program.running > 0 && is_idle(program) && !of_others(*uid));
+    let idle = idle.count();
     // Folders that the exporter may not read are others', where it runs as an ordinary user.
     let of_users = ledger.passed_over().map(|over| over.series + over.files + over.wrong);
-    let passed_over = of_users.fold(ledger.wrong_folders, u64::saturating_add);
+    let of_none = ledger.wrong_folders.saturating_add(u64::from(ledger.incomplete));
+    let passed_over = of_users.fold(of_none, u64::saturating_add);
     let mut parts = vec![match processes {
         0 => "No program runs with Wattlock, or none whose counters the exporter may read".to_owned(),
         1 => "1 process runs with Wattlock".to_owned(),
@@ -244,7 +252,7 @@ mod tests {
         let mut idle = snapshot.clone();
         idle.cells.clear();
         idle.header.program = "idle".to_owned();
-        let said = report(vec![snapshot.clone(), idle]);
+        let said = report(vec![snapshot.clone(), idle.clone()]);
         assert_eq!(
             said["verdict"]["line"],
             "2 processes run with Wattlock; 1 of 2 programs did nothing with it yet."
@@ -267,13 +275,20 @@ mod tests {
         let said = (0..=readings).map(|_| report(vec![snapshot.clone()])).last().unwrap();
         assert_eq!(said["verdict"]["good"], true, "{said}");
         assert_eq!(said["programs"][0]["fallbacks"][0]["count"], 3);
+        // What an idle one did may be among the others'.
+        let mut others = idle.clone();
+        others.header.program = OTHER.to_owned();
+        others.cells = vec![Cell { requests: 7, ..Cell::default() }];
+        let said = report(vec![snapshot, idle, others]);
+        assert_eq!(said["verdict"]["line"], "3 processes run with Wattlock.");
     }
 
     #[test]
     fn what_is_passed_over_is_in_the_verdict_and_old_counts_are_not() {
         let mut snapshot = wattlock::Runtime::builder().telemetry(false).build().unwrap().snapshot();
         snapshot.cells = vec![Cell { requests: 7, errors: 5, refused: 5, ..Cell::default() }];
-        for (wrong, wrong_folders) in [(0, 0), (1, 0), (0, 1)] {
+        for (wrong, wrong_folders, incomplete) in [(0, 0, false), (1, 0, false), (0, 1, false), (0, 0, true)]
+        {
             let mut ledger = Ledger::default();
             let user = User {
                 uid: 7,
@@ -285,11 +300,12 @@ mod tests {
             };
             ledger.update(|each| {
                 each(user);
-                Scan { wrong_folders, unread_folders: 3 }
+                Scan { wrong_folders, unread_folders: 3, incomplete }
             });
             let lately = Lately::default().update(&ledger, Instant::now());
             let said: Value = serde_json::from_str(&json(&ledger, lately)).unwrap();
-            assert_eq!(said["verdict"]["good"], wrong + wrong_folders == 0, "{said}");
+            let is_good = wrong + wrong_folders == 0 && !incomplete;
+            assert_eq!(said["verdict"]["good"], is_good, "{said}");
         }
     }
 }

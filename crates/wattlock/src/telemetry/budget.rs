@@ -4,6 +4,9 @@
 use super::read::MOST_BYTES;
 use super::{Header, Snapshot};
 
+/// Most files of one user that are opened in a reading.
+pub(super) const MOST_FILES: u64 = 1024;
+
 /// How much of one user's files is read and held: however many there are, the others' get their turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Budget {
@@ -37,7 +40,7 @@ impl Time {
 impl Budget {
     /// For all files of one user: many times what a thousand processes count.
     pub(super) fn of_a_user() -> Budget {
-        let time = Time { entries: 20_000, files: 1024, bytes: 32 << 20 };
+        let time = Time { entries: 20_000, files: MOST_FILES, bytes: 32 << 20 };
         Budget { time, cells: 1 << 14, text: 8 << 20 }
     }
 

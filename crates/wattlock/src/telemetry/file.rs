@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use wattlock_core::{Data, Engine, Key, Kind, Request};
 use wattlock_cpu::software::Software;
 
-use super::budget::Budget;
-use super::folder::{Folder, is_folding, number};
+use super::budget::{Budget, MOST_FILES};
+use super::folder::{Folder, Listed, is_folding, number};
 use super::place::own_or_made;
 use super::read::{header_of, read_header};
 use super::{Header, fold};
@@ -63,15 +63,24 @@ impl Drop for Owned {
 }
 
 /// A new file for this process and its counters. `None` wherever anything stands in the way, and in a program with more
-/// rights than its caller.
+/// rights than its caller. Nor is one made that no reader would read, because the user has so many.
 pub(super) fn create(header: &Header, words: usize) -> Option<(Counters, Owned)> {
     if elevated() {
         return None;
     }
     let (path, folder) = own_or_made()?;
-    let gone = left(&folder);
+    create_in(&path, &folder, header, words)
+}
+
+fn create_in(path: &Path, folder: &Folder, header: &Header, words: usize) -> Option<(Counters, Owned)> {
+    let listed = folder.list(&mut Budget::of_a_user());
+    let (files, more) = (listed.files.len() + listed.folding.len(), listed.more);
+    let gone = left(folder, listed);
     if !gone.is_empty() {
-        fold::take_in(&path, &gone, Duration::ZERO);
+        fold::take_in(path, &gone, Duration::ZERO);
+    }
+    if more || files - gone.len() >= MOST_FILES as usize {
+        return None;
     }
     let text = text(header)?;
     let owned = |name: &CStr| {
@@ -127,16 +136,16 @@ fn text(header: &Header) -> Option<Vec<u8>> {
 /// What processes left that are gone: killed ones cannot take their files in, and this is memory. A program's processes may
 /// be the only ones of their user, so it cannot be left to the reader of the counters. What is half taken in comes first:
 /// its name may be another file's next.
-fn left(folder: &Folder) -> Vec<CString> {
-    let (listed, here) = (folder.list(&mut Budget::of_a_user()), Namespaces::here());
-    for (name, pid) in &listed.files {
+fn left(folder: &Folder, listed: Listed) -> Vec<CString> {
+    let here = Namespaces::here();
+    for (name, pid) in listed.files.iter().take(MOST_LOOKED_AT) {
         if is_no_process(*pid) && is_blank(folder, name) {
             folder.remove(name);
         }
     }
     let files = listed.files.into_iter().map(|(name, _)| name);
-    let left = listed.folding.into_iter().chain(files).filter(|name| is_left(folder, name, here));
-    left.take(MOST_LEFT).collect()
+    let names = listed.folding.into_iter().chain(files).take(MOST_LOOKED_AT);
+    names.filter(|name| is_left(folder, name, here)).take(MOST_LEFT).collect()
 }
 
 /// Whether a file's counts are to move into the totals: it is ours, and on its way there, or its process has ended it or is
@@ -148,8 +157,9 @@ pub(super) fn is_left(folder: &Folder, name: &CStr, here: Namespaces) -> bool {
     })
 }
 
-/// Most files that one process takes in when it starts.
+/// Most files that one process takes in when it starts, and that it opens for that: readers do the rest.
 const MOST_LEFT: usize = 64;
+const MOST_LOOKED_AT: usize = 256;
 
 /// What a file of ours says of its process.
 struct Said {
@@ -327,13 +337,43 @@ mod tests {
         fs::create_dir(place.path().join("4194303-10")).unwrap();
         kept.extend([pipe, link, place.path().join("4194303-10")]);
         let folder = Folder::open(place.path()).unwrap();
-        fold::take_in(place.path(), &left(&folder), Duration::from_secs(60));
+        let listed = folder.list(&mut Budget::of_a_user());
+        fold::take_in(place.path(), &left(&folder, listed), Duration::from_secs(60));
         for path in gone.iter().chain(&ended).chain(&blank) {
             assert!(!path.exists(), "{} is there", path.display());
         }
         for path in kept {
             assert!(fs::symlink_metadata(&path).is_ok(), "{} is gone", path.display());
         }
+    }
+
+    /// As a program that starts others without end makes them: a start opens a bounded number, and adds none that is
+    /// not read.
+    #[test]
+    fn a_user_has_no_more_files_than_are_read_and_a_start_looks_at_a_part_of_them() {
+        let place = tempfile::tempdir_in("/dev/shm").unwrap();
+        let folder = Folder::open(place.path()).unwrap();
+        let header = Identity::default().header();
+        let make = |name: &str| {
+            let path = place.path().join(name);
+            fs::write(&path, encode(&Header { born: 0, ..header.clone() }, 1, |_, _, _, _| 0)).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            path
+        };
+        let create = || create_in(place.path(), &folder, &header, 10);
+        // The first process runs.
+        let running: Vec<PathBuf> = (0..MOST_FILES).map(|at| make(&format!("1-{at}"))).collect();
+        assert!(create().is_none());
+        let dead = c"4194303-0";
+        let dead_path = make(dead.to_str().unwrap());
+        let files = |before: usize| {
+            let running = (0..before).map(|at| (CString::new(format!("1-{at}")).unwrap(), 1));
+            Listed { files: running.chain([(dead.to_owned(), 4_194_303)]).collect(), ..Listed::default() }
+        };
+        assert_eq!(left(&folder, files(MOST_LOOKED_AT - 1)), [dead.to_owned()]);
+        assert!(left(&folder, files(MOST_LOOKED_AT)).is_empty() && dead_path.exists());
+        running.iter().take(2).for_each(|path| fs::remove_file(path).unwrap());
+        assert!(create().is_some());
     }
 
     #[test]

@@ -140,11 +140,11 @@ impl Folder {
     pub(super) fn list(&self, budget: &mut Budget) -> Listed {
         let mut listed = Listed::default();
         let Ok(entries) = Dir::read_from(&self.fd) else { return Listed { more: true, ..listed } };
-        for entry in entries.flatten() {
-            if budget.list().is_none() {
+        for entry in entries {
+            let Some(entry) = entry.ok().filter(|_| budget.list().is_some()) else {
                 listed.more = true;
                 break;
-            }
+            };
             let name = entry.file_name();
             if let Some(pid) = number(name) {
                 listed.files.push((name.to_owned(), pid));
@@ -232,10 +232,15 @@ impl Lock {
     pub(super) fn take(folder: &Folder, patience: Duration) -> Option<Lock> {
         let since = Instant::now();
         let flags = OFlags::RDWR | OFlags::CREATE;
-        let file = folder.open_to_write(c"totals.lock", flags).ok()?;
-        let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok();
-        until(since, patience, lock)?;
-        Some(Lock { file })
+        loop {
+            let file = folder.open_to_write(c"totals.lock", flags).ok()?;
+            let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok();
+            until(since, patience, lock)?;
+            // If the file was removed meanwhile (`rm`, logind's RemoveIPC), another process locks a new one.
+            if rustix::fs::fstat(&file).ok()?.st_nlink > 0 {
+                return Some(Lock { file });
+            }
+        }
     }
 }
 
@@ -341,5 +346,27 @@ mod tests {
         drop((copy, childs));
         // A child that another test makes has the descriptors until it executes its program.
         assert!(Lock::take(&folder, Duration::from_secs(60)).is_some());
+    }
+
+    #[test]
+    fn the_lock_of_a_file_that_was_removed_meanwhile_is_none() {
+        let place = tempfile::tempdir().unwrap();
+        let (folder, path) = (Folder::open(place.path()).unwrap(), place.path().join("totals.lock"));
+        let held = Lock::take(&folder, Duration::from_secs(60)).unwrap();
+        let opened = || {
+            let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+            links.filter(|link| std::fs::read_link(link.path()).is_ok_and(|to| to == path)).count()
+        };
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| Lock::take(&folder, Duration::from_secs(60)).unwrap());
+            while opened() < 2 {
+                std::thread::sleep(PAUSE);
+            }
+            std::fs::remove_file(&path).unwrap();
+            drop(held);
+            let taken = rustix::fs::fstat(&waits.join().unwrap().file).unwrap();
+            let there = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap());
+            assert_eq!((taken.st_nlink, taken.st_ino), (1, there));
+        });
     }
 }

@@ -54,7 +54,7 @@ use crate::sys::process::effective_uid;
 pub use header::Header;
 pub(crate) use header::Identity;
 pub use read::parse;
-pub use scan::{Running, Scan, User, read_all, read_own, read_running, scan};
+pub use scan::{Running, Scan, User, range_of, read_all, read_own, read_running, scan};
 pub use snapshot::{Cell, EngineCounts, Snapshot};
 pub use totals::{OTHER, Sum, Totals, shortened, sums_of};
 

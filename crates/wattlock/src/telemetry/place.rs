@@ -1,6 +1,8 @@
 //! Where a user's folder of telemetry files is: the names in shared memory, any of which any user may have made first.
 
+use std::ffi::OsString;
 use std::fs::DirBuilder;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -18,8 +20,10 @@ pub(super) const SHARED_MEMORY: &str = "/dev/shm";
 /// Most folders of one user: the one that all its processes have, and what is left of times when another user had its name.
 pub(super) const MOST_FOLDERS: usize = 8;
 
-/// Most entries of shared memory that are read: any user can make any number.
-const MOST_IN_MEMORY: usize = 1 << 19;
+/// Most entries of shared memory that a reader looks at: any user can make any number.
+pub(super) const MOST_IN_MEMORY: usize = 1 << 19;
+/// Those that a program looks at when it starts, which must not take long.
+const MOST_AT_START: usize = 1 << 12;
 /// Most of the caller's names, and of all others', that are looked at: opening a folder takes some microseconds.
 const MOST_NAMES: usize = 1 << 16;
 
@@ -55,27 +59,52 @@ impl Name {
 pub(super) struct Shared {
     pub(super) own: Vec<Name>,
     pub(super) others: Vec<Name>,
-    /// Whether there were more of the caller's, or of any.
+    /// Whether there were more of the caller's, or of any, or they could not be seen now.
     own_more: bool,
     pub(super) more: bool,
 }
 
 impl Shared {
-    pub(super) fn read() -> Shared {
+    /// What is among the first so many entries. tmpfs lists the newest first, and any user makes new ones: where there
+    /// are more, the first names of the caller and of the users that are known already are looked for all the same.
+    pub(super) fn read(most: usize, known: &[u32]) -> Shared {
+        match std::fs::read_dir(SHARED_MEMORY) {
+            Ok(entries) => Shared::of(entries.map(|entry| Ok(entry?.file_name())), most, known),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Shared::default(),
+            Err(error) => Shared::of(std::iter::once(Err(error)), most, known),
+        }
+    }
+
+    fn of(entries: impl Iterator<Item = io::Result<OsString>>, most: usize, known: &[u32]) -> Shared {
         let (uid, mut shared) = (effective_uid(), Shared::default());
-        let entries = std::fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten();
         for (at, entry) in entries.enumerate() {
-            if at == MOST_IN_MEMORY {
+            let Some(entry) = entry.ok().filter(|_| at < most) else {
                 shared.own_more = true;
                 break;
-            }
-            let Some(name) = entry.file_name().to_str().and_then(Name::parse) else { continue };
-            let names = if name.uid == uid { &mut shared.own } else { &mut shared.others };
-            names.push(name);
+            };
+            shared.add(entry.to_str().and_then(Name::parse), uid);
         }
         shared.own_more |= bound(&mut shared.own, MOST_NAMES);
         shared.more = bound(&mut shared.others, MOST_NAMES) || shared.own_more;
+        if shared.more {
+            known
+                .iter()
+                .chain([&uid])
+                .for_each(|one| shared.add(Some(Name { uid: *one, second: None }), uid));
+            for names in [&mut shared.own, &mut shared.others] {
+                names.sort();
+                names.dedup();
+            }
+        }
         shared
+    }
+
+    fn add(&mut self, name: Option<Name>, own_uid: u32) {
+        let names =
+            name.map(|name| (if name.uid == own_uid { &mut self.own } else { &mut self.others }, name));
+        if let Some((names, name)) = names {
+            names.push(name);
+        }
     }
 }
 
@@ -98,12 +127,17 @@ fn bound(names: &mut Vec<Name>, most: usize) -> bool {
     true
 }
 
-/// The calling user's folders, and whether there may be more of them.
-pub(super) fn own() -> (impl Iterator<Item = (PathBuf, Folder)>, bool) {
+/// The calling user's folders.
+pub(super) fn own() -> impl Iterator<Item = (PathBuf, Folder)> {
+    own_among(MOST_IN_MEMORY).0
+}
+
+/// Those among the first so many entries, and whether there may be more of them.
+fn own_among(most: usize) -> (impl Iterator<Item = (PathBuf, Folder)>, bool) {
     let (paths, more) = match named() {
         Some(path) => (vec![path], false),
         None => {
-            let shared = Shared::read();
+            let shared = Shared::read(most, &[]);
             (shared.own.into_iter().map(Name::path).collect(), shared.own_more)
         }
     };
@@ -120,7 +154,7 @@ pub(super) fn own_or_made() -> Option<(PathBuf, Folder)> {
     }
     let path = |second| Name { uid: effective_uid(), second }.path();
     ours_or_made(path(None)).or_else(|| {
-        let (mut mine, more) = own();
+        let (mut mine, more) = own_among(MOST_AT_START);
         let tries = if more { 0 } else { 3 };
         mine.next().or_else(|| (0..tries).find_map(|_| ours_or_made(path(Some(nanoseconds())))))
     })
@@ -158,6 +192,8 @@ fn make(path: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
+
     use super::*;
 
     #[test]
@@ -194,6 +230,30 @@ mod tests {
         assert!(!bound(&mut names, all) && names.len() == all && names.is_sorted());
     }
 
+    #[test]
+    fn new_names_hide_none_of_a_user_that_is_known_and_what_cannot_be_listed_is_more() {
+        let (own, known) = (effective_uid(), 4_000_000_000);
+        let first = |uid| Name { uid, second: None };
+        // As tmpfs lists them, the newest first; and of low numbers, which come before others.
+        let newest = |count: u32| (0..count).map(|at| format!("wattlock-{}", 100_000 + at));
+        let older = || [own, known].map(|uid| format!("wattlock-{uid}"));
+        let listed = |count| newest(count).chain(older()).map(|name| Ok(name.into()));
+        let whole = Shared::of(listed(10), 12, &[known]);
+        assert_eq!((whole.own, whole.others.len(), whole.more), (vec![first(own)], 11, false));
+        for (count, most) in [(10, 10), (MOST_NAMES as u32, usize::MAX)] {
+            let shared = Shared::of(listed(count), most, &[known, 7]);
+            assert_eq!((shared.own, shared.more), (vec![first(own)], true));
+            assert!(shared.others.is_sorted() && shared.others.len() == count as usize + 2);
+            assert!([known, 7].iter().all(|uid| shared.others.contains(&first(*uid))));
+        }
+        // Without descriptors, or without memory after some entries.
+        for before in [0, 2] {
+            let error = || Err(io::Error::from_raw_os_error(Errno::MFILE.raw_os_error()));
+            let shared = Shared::of(listed(2).take(before).chain([error()]).chain(listed(1)), 100, &[]);
+            assert_eq!((shared.own, shared.others.len(), shared.more), (vec![first(own)], before, true));
+        }
+    }
+
     /// As another user makes them that would hide a user's folder, or have each of its processes make a new one.
     #[test]
     fn foreign_folders_of_ones_own_number_hide_none_and_no_more_are_made() {
@@ -208,8 +268,9 @@ mod tests {
         }
         let mine = name(u64::MAX - 1);
         make(&mine);
-        let found = own().0.any(|(path, _)| path == mine);
+        let found = own().any(|(path, _)| path == mine);
+        let at_start = own_among(100).1;
         foreign.iter().chain([&mine]).for_each(|path| std::fs::remove_dir(path).unwrap());
-        assert!(found);
+        assert!(found && at_start, "a start looks at so many and no further");
     }
 }

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use super::budget::Budget;
 use super::file::{Namespaces, born, is_left};
 use super::folder::Folder;
-use super::place::{MOST_FOLDERS, Shared, named, own};
+use super::place::{MOST_FOLDERS, MOST_IN_MEMORY, Shared, named, own};
 use super::read::{Unread, passes, read_file};
 use super::totals::{Found, Totals};
 use super::{Header, Snapshot, fold};
@@ -27,6 +27,13 @@ use crate::sys::process::effective_uid;
 /// Most users whose folders are read. Those with the lowest numbers are: one user may have many thousands of the high ones
 /// for containers.
 const MOST_USERS: usize = 256;
+/// And most of them within one range of [`range_of`].
+const MOST_OF_A_RANGE: usize = 128;
+
+/// User ids that may be one user's, for its containers (subuids): 65,536 of the high ones, told by the lowest.
+pub fn range_of(uid: u32) -> u32 {
+    if uid < 1 << 16 { uid } else { uid & !0xffff }
+}
 
 /// How long a reader waits for the lock, when something is to be taken in.
 const PATIENCE: Duration = Duration::from_millis(5);
@@ -45,7 +52,8 @@ pub struct User {
     pub ended: Vec<Snapshot>,
     /// What is in the totals.
     pub totals: Totals,
-    /// Files that were not read: beyond what one user may have, or not to be read now.
+    /// Files that were not read: beyond what one user may have, or not to be read now. A folder beyond those that one
+    /// user may have is one, and so is a reading during which files never stayed where they were.
     pub left_out: u64,
     /// Files that are not what their place and name say.
     pub wrong: u64,
@@ -58,6 +66,10 @@ pub struct Scan {
     pub wrong_folders: u64,
     /// Folders that the caller may not read, or that are too many.
     pub unread_folders: u64,
+    /// Whether a folder that is read at other times may not be among what was read: there are more names than are
+    /// looked at, or one could not be opened now. A user may have several folders: sums that are lower say nothing
+    /// then.
+    pub incomplete: bool,
 }
 
 /// Processes that run.
@@ -77,6 +89,7 @@ pub(super) struct Read {
 }
 
 /// What lies in a folder at one moment.
+#[derive(Default)]
 pub(super) struct Seen {
     pub(super) files: Vec<Read>,
     pub(super) totals: Totals,
@@ -90,13 +103,15 @@ pub(super) fn look(folder: &Folder, budget: &mut Budget, here: Namespaces) -> Se
 }
 
 /// A reading that begins anew holds nothing yet, but has no more time: a user could have it begin anew each time.
-fn until_steady<T>(budget: &mut Budget, mut read: impl FnMut(&mut Budget) -> (T, bool)) -> T {
+/// After the last try something is left out: files moved at each.
+fn until_steady(budget: &mut Budget, mut read: impl FnMut(&mut Budget) -> (Seen, bool)) -> Seen {
     let whole = budget.clone();
     let mut tries = 0;
     loop {
-        let (seen, steady) = read(budget);
+        let (mut seen, steady) = read(budget);
         tries += 1;
         if steady || tries == TRIES {
+            seen.left_out += u64::from(!steady);
             return seen;
         }
         budget.hold_again(&whole);
@@ -104,7 +119,7 @@ fn until_steady<T>(budget: &mut Budget, mut read: impl FnMut(&mut Budget) -> (T,
 }
 
 fn look_once(folder: &Folder, budget: &mut Budget, here: Namespaces) -> (Seen, bool) {
-    let mut seen = Seen { files: Vec::new(), totals: Totals::default(), left_out: 0, wrong: 0 };
+    let mut seen = Seen::default();
     let generation = Totals::generation_in(folder);
     match Totals::read(folder) {
         Found::Totals(totals) => seen.totals = totals,
@@ -178,23 +193,26 @@ fn read_folder(path: &Path, folder: &Folder, budget: &mut Budget, here: Namespac
 
 /// Every folder that is to be read, the caller's own first, whatever it is called; one folder's content at a time. With
 /// users whose folders are too many, or beyond the last that is read.
-fn read_folders(mut each: impl FnMut(Folder, Seen)) -> (Scan, BTreeSet<u32>) {
+fn read_folders(known: &[u32], mut each: impl FnMut(u32, Seen)) -> (Scan, BTreeSet<u32>) {
     let (here, mut scan, mut crowded) = (Namespaces::here(), Scan::default(), BTreeSet::new());
     let own = named();
     if let Some(path) = &own {
-        match Folder::open(path) {
-            Some(folder) if folder.is_closed() => {
-                let seen = read_folder(path, &folder, &mut Budget::of_a_user(), here);
-                each(folder, seen);
+        match Folder::open_or_why(path) {
+            Ok(folder) if folder.is_closed() => {
+                each(folder.owner(), read_folder(path, &folder, &mut Budget::of_a_user(), here));
             }
-            Some(_) => scan.wrong_folders += 1,
-            None => scan.unread_folders += u64::from(path.exists()),
+            Ok(_) => scan.wrong_folders += 1,
+            Err(error) => {
+                scan.unread_folders += u64::from(path.exists());
+                scan.incomplete |= passes(error);
+            }
         }
     }
-    let shared = Shared::read();
+    let shared = Shared::read(MOST_IN_MEMORY, known);
     if shared.more {
         // Of whom is not known: as if it were one user, with the number that none has.
         scan.unread_folders += 1;
+        scan.incomplete = true;
         crowded.insert(u32::MAX);
     }
     let mut all = Budget::of_all();
@@ -211,6 +229,7 @@ fn read_folders(mut each: impl FnMut(Folder, Seen)) -> (Scan, BTreeSet<u32>) {
             // Others' folders, if they are not to be seen by all.
             Err(error) if passes(error) || error == Errno::ACCESS => {
                 scan.unread_folders += 1;
+                scan.incomplete |= passes(error);
                 continue;
             }
             _ => {
@@ -218,31 +237,40 @@ fn read_folders(mut each: impl FnMut(Folder, Seen)) -> (Scan, BTreeSet<u32>) {
                 continue;
             }
         };
-        let is_full = users.len() == MOST_USERS && !users.contains_key(&name.uid);
+        // Of a user beyond the last nothing is read, and so no sum of its is lower.
+        let of_range = || users.keys().filter(|uid| range_of(**uid) == range_of(name.uid)).count();
+        let is_full =
+            !users.contains_key(&name.uid) && (users.len() == MOST_USERS || of_range() == MOST_OF_A_RANGE);
         let fresh = || (0, Budget::of_a_user());
         let user = if is_full { None } else { Some(users.entry(name.uid).or_insert_with(fresh)) };
-        let Some((folders, budget)) = user.filter(|(folders, _)| *folders < MOST_FOLDERS) else {
-            scan.unread_folders += 1;
-            crowded.insert(name.uid);
-            continue;
-        };
-        *folders += 1;
-        let seen = all.share(budget, |budget| read_folder(&path, &folder, budget, here));
-        each(folder, seen);
+        match user {
+            Some((folders, budget)) if *folders < MOST_FOLDERS => {
+                *folders += 1;
+                each(name.uid, all.share(budget, |budget| read_folder(&path, &folder, budget, here)));
+            }
+            user => {
+                scan.unread_folders += 1;
+                crowded.insert(name.uid);
+                if user.is_some() {
+                    each(name.uid, Seen { left_out: 1, ..Seen::default() });
+                }
+            }
+        }
     }
     (scan, crowded)
 }
 
-/// What the files of the calling user and, where the caller may read them, of all others say, one folder at a time: only its
-/// content is held. The calling user's files of processes that have ended move into its totals; nothing of other users' is
-/// changed. A user may be there several times, with folders of different names. The one that `WATTLOCK_TELEMETRY_DIR` names
-/// stands in the place of the caller's own.
-pub fn scan(mut each: impl FnMut(User)) -> Scan {
-    read_folders(|folder, seen| {
+/// What the files of the calling user and, where the caller may read them, of all others say, one folder at a time:
+/// only its content is held. The calling user's files of processes that have ended move into its totals; nothing of
+/// other users' is changed. A user may be there several times, with folders of different names. The one that
+/// `WATTLOCK_TELEMETRY_DIR` names stands in the place of the caller's own. Folders of the first name of `known` users
+/// are looked for even where there are more names than are looked at.
+pub fn scan(known: &[u32], mut each: impl FnMut(User)) -> Scan {
+    read_folders(known, |uid, seen| {
         let (living, ended): (Vec<Read>, Vec<Read>) = seen.files.into_iter().partition(|file| file.living);
         let snapshots = |files: Vec<Read>| files.into_iter().map(|file| file.snapshot).collect();
         each(User {
-            uid: folder.owner(),
+            uid,
             living: snapshots(living),
             ended: snapshots(ended),
             totals: seen.totals,
@@ -269,12 +297,12 @@ pub fn read_all() -> Vec<Snapshot> {
 pub fn read_running() -> Running {
     let (mut found, mut budget, mut full): (Vec<Snapshot>, _, _) =
         (Vec::new(), Budget::of_all(), BTreeSet::new());
-    let (_, crowded) = read_folders(|folder, seen| {
+    let (_, crowded) = read_folders(&[], |uid, seen| {
         let (held, all) = (found.len(), seen.files.iter().filter(|file| file.living).count());
         let left_out = seen.left_out > 0;
         found.extend(living(seen).filter(|one| budget.holds(one)));
         if left_out || found.len() - held < all {
-            full.insert(folder.owner());
+            full.insert(uid);
         }
     });
     full.extend(crowded);
@@ -285,7 +313,7 @@ pub fn read_running() -> Running {
 /// The counts of the calling user's processes with these ids, from its own folders.
 pub fn read_own(pids: &[u32]) -> Vec<Snapshot> {
     let (here, mut budget) = (Namespaces::here(), Budget::of_a_user());
-    let found = own().0.flat_map(|(path, folder)| living(read_folder(&path, &folder, &mut budget, here)));
+    let found = own().flat_map(|(path, folder)| living(read_folder(&path, &folder, &mut budget, here)));
     found.filter(|snapshot| pids.contains(&snapshot.header.pid)).collect()
 }
 

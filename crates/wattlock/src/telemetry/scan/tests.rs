@@ -179,13 +179,13 @@ fn only_the_folders_owners_processes_run_and_those_that_gave_up_root() {
 fn a_reading_that_begins_anew_has_no_more_time_and_holds_nothing_twice() {
     let (mut budget, mut tries, mut files) = (Budget::of_a_user(), 0, 0);
     let held = |budget: &mut Budget| budget.hold((10_000, 1)).is_some();
-    let steady = until_steady(&mut budget, |budget| {
+    let seen = until_steady(&mut budget, |budget| {
         assert!(held(budget) && !held(budget), "as much as at the first try");
         tries += 1;
         files += (0..200).filter(|_| budget.open().is_some()).count();
-        (false, false)
+        (Seen::default(), false)
     });
-    assert_eq!((steady, tries, files), (false, TRIES, 1024));
+    assert_eq!((seen.left_out, tries, files), (1, TRIES, 1024), "what it says is of no one moment");
     // Totals of a later version are no reason to begin anew.
     let place = tempfile::tempdir().unwrap();
     write(&place.path().join("totals"), b"wltotal9and more than that", 0o600);
@@ -211,11 +211,52 @@ fn folders_that_are_not_their_users_push_no_other_out() {
     let header = Header { program: program.into(), ..header() };
     write(&mine.join(format!("{}-0", std::process::id())), &content(&header), 0o600);
     let mut seen = false;
-    let scan = scan(|user| seen |= user.living.iter().any(|one| one.header.program == program));
+    let scan = scan(&[], |user| seen |= user.living.iter().any(|one| one.header.program == program));
     let own = read_own(&[std::process::id()]).iter().any(|one| one.header.program == program);
     foreign.iter().for_each(|path| fs::remove_dir(path).unwrap());
     fs::remove_dir_all(&mine).unwrap();
     assert!(seen && own && scan.wrong_folders >= 300, "{scan:?}");
+}
+
+/// As a user has them for its containers.
+#[test]
+fn the_user_ids_of_one_user_push_no_other_user_out() {
+    if effective_uid() != 0 {
+        return eprintln!("skipped: only root makes another user's folder");
+    }
+    let uids: Vec<u32> = (0..300).map(|at| 2_000_000_000 + at).chain([3_000_000_000]).collect();
+    let path = |uid: &u32| PathBuf::from(format!("/dev/shm/wattlock-{uid}"));
+    for uid in &uids {
+        fs::create_dir(path(uid)).unwrap();
+        fs::set_permissions(path(uid), fs::Permissions::from_mode(0o700)).unwrap();
+        std::os::unix::fs::chown(path(uid), Some(*uid), None).unwrap();
+    }
+    let mut seen = Vec::new();
+    let scan = scan(&[], |user| seen.push(user.uid));
+    uids.iter().for_each(|uid| fs::remove_dir(path(uid)).unwrap());
+    let of_range = seen.iter().filter(|uid| range_of(**uid) == range_of(uids[0])).count();
+    assert_eq!((of_range, seen.contains(&3_000_000_000)), (MOST_OF_A_RANGE, true));
+    assert!(scan.unread_folders >= 172 && !scan.incomplete, "{scan:?}");
+}
+
+/// As a user has them whose name others had so often.
+#[test]
+fn a_folder_beyond_those_of_a_user_is_left_out_and_that_users_alone() {
+    if effective_uid() != 0 {
+        return eprintln!("skipped: only root makes another user's folder");
+    }
+    let uid = 3_100_000_000_u32;
+    let path = |second: usize| PathBuf::from(format!("/dev/shm/wattlock-{uid}.{second}"));
+    for second in 1..=MOST_FOLDERS + 1 {
+        fs::create_dir(path(second)).unwrap();
+        fs::set_permissions(path(second), fs::Permissions::from_mode(0o700)).unwrap();
+        std::os::unix::fs::chown(path(second), Some(uid), None).unwrap();
+    }
+    let mut left_out = Vec::new();
+    let scan = scan(&[], |user| left_out.extend((user.uid == uid).then_some(user.left_out)));
+    (1..=MOST_FOLDERS + 1).for_each(|second| fs::remove_dir(path(second)).unwrap());
+    assert_eq!((left_out.len(), left_out.iter().sum::<u64>()), (MOST_FOLDERS + 1, 1));
+    assert!(!scan.incomplete, "{scan:?}");
 }
 
 #[test]
