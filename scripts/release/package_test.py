@@ -352,7 +352,7 @@ def test_lines_written_by_hand_are_named_and_left(packages):
     page.write_text("# wattlock on;\nserver {\n    listen 127.0.0.1:8081;\n    server_name wattlock a;\n    %s\n}\n" % STATUS)
     run("nginx", "-t", "-q")
     said = apt("remove", MODULE)[1]
-    assert f"{page}:4:" in said and f"{page}:1:" not in said, said
+    assert f"{page}:5:" in said and f"{page}:1:" not in said, said
     assert STATUS in page.read_text()
     assert "server_name" not in said, said
     page.unlink()
