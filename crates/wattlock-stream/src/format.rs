@@ -351,6 +351,35 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_of_an_unknown_kind_is_a_newer_sealers_only_if_it_authenticates() {
+        let mut crypto = wattlock::Runtime::builder().telemetry(false).build().unwrap().dispatcher();
+        let (chain, _) = Chain::new(&[7; 32], &[1; SALT_LEN], b"header", &mut crypto).unwrap();
+        for kind in [4, 8, 0x40, 0x82, 0xff] {
+            let frame = |number: usize, flags| {
+                let head = Head { flags: Flags(flags), len: 3 };
+                Frame { at: number * (3 + FRAME_EXTRA), head }
+            };
+            let frames = [frame(0, 1), frame(1, kind), frame(2, 1)];
+            let mut sealed = vec![b'x'; frames[2].end()];
+            chain.epoch().seal(5, &mut sealed, &frames, &mut crypto).unwrap();
+            let opened = |bytes: &[u8], crypto: &mut _| {
+                let parsed = frames.map(|frame| {
+                    let head = *bytes[frame.at..].first_chunk().unwrap();
+                    Frame { at: frame.at, head: Head::parse(head).unwrap() }
+                });
+                let (count, error) = chain.epoch().open(5, &mut bytes.to_vec(), &parsed, crypto);
+                (count, error.unwrap())
+            };
+            let (count, error) = opened(&sealed, &mut crypto);
+            assert_eq!((count, error.exit_code()), (1, 22), "{kind}: {error}");
+            assert!(matches!(error, Error::Newer(_)) && error.to_string().contains("frame 6"), "{error}");
+            sealed[frames[1].at] ^= 0x10;
+            let (count, error) = opened(&sealed, &mut crypto);
+            assert_eq!((count, error.exit_code()), (1, 32), "{kind}, altered: {error}");
+        }
+    }
+
+    #[test]
     fn a_header_of_another_sort_or_size_is_refused_by_its_fixed_bytes() {
         let header = encode_header(b"key file").unwrap();
         let fixed: [u8; FIXED_LEN] = header[..FIXED_LEN].try_into().unwrap();
