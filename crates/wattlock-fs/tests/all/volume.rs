@@ -127,7 +127,8 @@ fn settings_that_are_no_possible_form_name_the_line_and_quote_nothing() {
         // What has a form that a later version may have given it is no damage, wherever it may stand.
         let word = lines[at].split(' ').next().unwrap_or_default();
         let newer = [("chunk", "chunk 5"), ("names", "names none")].into_iter().filter(|(of, _)| *of == word);
-        let newer = newer.map(|(_, change)| change).chain(["x", "sparse-names 7"].into_iter().filter(|_| at > 0));
+        let newer =
+            newer.map(|(_, change)| change).chain(["x", "sparse-names 7"].into_iter().filter(|_| at > 0));
         for change in newer {
             let mut changed = lines.clone();
             changed[at] = change;
