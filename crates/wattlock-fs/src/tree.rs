@@ -177,6 +177,7 @@ impl Tree {
             Error::Damaged(what) => Error::Damaged(format!(
                 "the volume's own folder: {what}; `wattlock fs check --repair` gives it a new one"
             )),
+            Error::Newer(what) => Error::Newer(format!("{what} of the volume's own folder")),
             error => error,
         })?;
         Ok((self, folder))

@@ -106,6 +106,17 @@ fn snapshot(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     all_in(folder).into_iter().map(|path| (path.clone(), content(&path))).collect()
 }
 
+/// Other bytes in a file, of which times and mode stay.
+fn put(path: &Path, bytes: &[u8]) {
+    let meta = path.metadata().unwrap();
+    // Some may only be read.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(path, bytes).unwrap();
+    let file = fs::File::open(path).unwrap();
+    file.set_modified(meta.modified().unwrap()).unwrap();
+    file.set_permissions(meta.permissions()).unwrap();
+}
+
 impl Volume {
     /// Each file below its folder that has a version.
     fn says_what_is_newer(&self, corpus: &Corpus, piece: &Piece) {
@@ -120,9 +131,7 @@ impl Volume {
             }
             let good = fs::read(&path).unwrap();
             let Some(altered) = newer(&good) else { continue };
-            // Some may only be read.
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-            fs::write(&path, &altered).unwrap();
+            put(&path, &altered);
             tried += 1;
             let before = snapshot(&corpus.at(name));
             let run = |words: &[&str]| {
@@ -152,7 +161,7 @@ impl Volume {
             assert_eq!(after[Path::new(&file)], altered, "{name}/{file}: it was changed");
             assert!(before.keys().eq(after.keys()), "{name}/{file}: something got another name");
             // Whoever can read that version finds all that was acknowledged, also what the journal had.
-            fs::write(&path, good).unwrap();
+            put(&path, &good);
             let (code, out) = self.copied(corpus, way, name);
             assert_eq!(code, 0, "{name}/{file}");
             same(corpus, &out, &self.tree, false, &format!("{name}/{file} was newer"));

@@ -28,7 +28,7 @@ pub(super) struct Volume {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Entry {
-    path: String,
+    pub(super) path: String,
     kind: String,
     mode: Option<u32>,
     mtime_ns: Option<i64>,
