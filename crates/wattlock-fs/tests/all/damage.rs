@@ -141,7 +141,11 @@ fn an_altered_header_does_not_open() {
         let mut altered = mine.clone();
         altered[at] ^= 1;
         store.put("a", &altered);
-        assert!(matches!(damaged(&store, &bytes, &mut crypto), Err(Error::Damaged(_))), "byte {at}");
+        match damaged(&store, &bytes, &mut crypto) {
+            Err(Error::Newer(_)) => assert_eq!(at, 8),
+            Err(Error::Damaged(_)) => assert_ne!(at, 8),
+            other => panic!("byte {at}: {other:?}"),
+        }
     }
     let mut altered = mine.clone();
     altered[..96].fill(0);
