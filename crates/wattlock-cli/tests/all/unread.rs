@@ -39,7 +39,7 @@ fn a_check_without_descriptors_tells_no_damage_and_renames_nothing() {
     let desk = filled();
     let before = stored(&desk.at("vol"));
     let (mut failed, mut done) = (0, 0);
-    for most in 4..48 {
+    for most in (4..40).chain([256]) {
         let line = format!("ulimit -n {most}; exec \"$0\" fs check --repair -i key.txt vol");
         let mut command = std::process::Command::new("sh");
         command.args(["-c", &line, env!("CARGO_BIN_EXE_wattlock")]).current_dir(desk.folder.path());
