@@ -228,8 +228,8 @@ impl<S: Shelf> Keys<S> {
         RecordSealer::new(key, crypto)
     }
 
-    /// All entries, the oldest first, and beside them those that are damaged or a newer program's. No identity is needed; labels and times are
-    /// verified only when a key is opened, or by a signature.
+    /// All entries, the oldest first, and beside them those that are damaged or a newer program's. No identity is
+    /// needed; labels and times are verified only when a key is opened, or by a signature.
     ///
     /// # Errors
     /// [`Error::Files`].
