@@ -126,7 +126,7 @@ class Recovery:
             try:
                 os.setxattr(to, name, value)
             except OSError as error:
-                print(f"recover: {os.fsdecode(to)}: {os.fsdecode(name)}: {error.strerror}", file=sys.stderr)
+                self.lose(to, f"{os.fsdecode(name)}: {error.strerror}")
         meta = os.stat(path)
         os.chmod(to, stat.S_IMODE(meta.st_mode) & 0o777)
         os.utime(to, ns=(meta.st_atime_ns, meta.st_mtime_ns))

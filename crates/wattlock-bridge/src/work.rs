@@ -425,7 +425,8 @@ impl Work {
                         return Err(Trouble::Failed(as_is(error)));
                     }
                     done.unreadable.push((record.offset, reason, error.to_string()));
-                    if topic.unreadable == Unreadable::Stop {
+                    // Skipping what a newer program sealed would lose every record from now on.
+                    if topic.unreadable == Unreadable::Stop || matches!(error, Error::Newer(_)) {
                         done.stopped = Some(record.offset);
                         break;
                     }

@@ -43,7 +43,8 @@ impl Whom {
         if self.is_empty() {
             return defaults::recipients(terminal);
         }
-        recipients(&self.recipients, &self.recipient_files, &self.identities, terminal)
+        let Whom { recipients: named, recipient_files, identities } = self;
+        recipients(named, recipient_files, identities, &tell_left_out, terminal)
     }
 }
 
@@ -65,11 +66,26 @@ pub fn forgotten(inputs: &[PathBuf]) -> Option<&PathBuf> {
     inputs.iter().find(looks)
 }
 
+/// What is done about a line of a recipients file that names what is not supported.
+pub type LeftOut<'a> = &'a dyn Fn(&Path, String) -> anyhow::Result<()>;
+
+/// Says so, as age does: of a file, which may be sealed again.
+pub fn tell_left_out(path: &Path, line: String) -> anyhow::Result<()> {
+    tell!("wattlock: {}: {line}, left out", shown(path));
+    Ok(())
+}
+
+/// Refuses it, where whoever was left out would be locked out of all that comes.
+pub fn refuse_left_out(path: &Path, line: String) -> anyhow::Result<()> {
+    Err(within(path, Error::BadRecipient(line)))
+}
+
 /// The recipients that arguments, recipients files and identity files name.
 pub fn recipients(
     named: &[String],
     files: &[PathBuf],
     identities: &[PathBuf],
+    left_out: LeftOut<'_>,
     terminal: &Terminal,
 ) -> anyhow::Result<Vec<BoxedRecipient>> {
     let told = |error| terminal.explain(error);
@@ -102,9 +118,8 @@ pub fn recipients(
         if names_one(&content) && !names_one(&once) {
             continue; // All of it was named before.
         }
-        let left_out = recipients.add_file(&once).map_err(|error| within(path, error))?;
-        for line in left_out {
-            tell!("wattlock: {}: {line}, left out", shown(path));
+        for line in recipients.add_file(&once).map_err(|error| within(path, error))? {
+            left_out(path, line)?;
         }
     }
     for path in identities {

@@ -88,6 +88,12 @@ pub(crate) fn content(
     Ok(Some(content))
 }
 
+/// Whether an error of [`content`] says that something is there which is no file: a link, a socket.
+pub(crate) fn is_no_file(error: &Error) -> bool {
+    let Error::Io { source, .. } = error else { return false };
+    matches!(Errno::from_io_error(source), Some(Errno::LOOP | Errno::NXIO))
+}
+
 /// Puts a file with this content in place of what has the name, durably: after a crash it is the one or the other.
 pub(crate) fn replace(
     folder: impl AsFd,

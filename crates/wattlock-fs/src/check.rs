@@ -42,8 +42,10 @@ pub struct Found {
     pub bytes: u64,
     /// What is damaged and stays so, a line each.
     pub damaged: Vec<String>,
-    /// What this user may not look at, a line each.
+    /// What could not be looked at, a line each.
     pub closed: Vec<String>,
+    /// What a newer program wrote, as it seems: left as it is, a line each.
+    pub newer: Vec<String>,
     /// What was damaged and is no longer, a line each.
     pub repaired: Vec<String>,
     /// What is of no harm, a line each.
@@ -61,7 +63,14 @@ struct Item {
     /// Path of the backing file, a hint for the journal.
     place: Vec<u8>,
     shown: String,
-    nameless: bool,
+    /// Of one whose name does not open.
+    nameless: Option<Nameless>,
+}
+
+#[derive(Clone, Copy)]
+struct Nameless {
+    /// It gets a new name.
+    renamed: bool,
 }
 
 struct State {
@@ -129,8 +138,8 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
     /// What was found, sorted by line.
     pub fn found(&self) -> Found {
         let mut found = self.state().found.clone();
-        let found_lines = [&mut found.damaged, &mut found.closed, &mut found.repaired, &mut found.notes];
-        for lines in found_lines {
+        let found_lines = [&mut found.damaged, &mut found.closed, &mut found.newer, &mut found.repaired];
+        for lines in found_lines.into_iter().chain([&mut found.notes]) {
             lines.sort();
         }
         found
@@ -164,13 +173,13 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         self.state().found.damaged.push(format!("{}: {what}", whole(path)));
     }
 
-    /// Notes an error of what was looked at.
+    /// Notes an error of what was looked at: only bytes that were read can be damaged.
     fn failed(&self, path: &str, error: &Error) {
-        match Errno::from_raw_os_error(error.errno()) {
-            Errno::ACCESS | Errno::PERM if matches!(error, Error::Io { .. }) => {
-                self.state().found.closed.push(format!("{}: {error}", whole(path)));
-            }
-            _ => self.damaged(path, error),
+        let line = format!("{}: {error}", whole(path));
+        match error {
+            Error::Io { .. } => self.state().found.closed.push(line),
+            Error::Newer(_) => self.state().found.newer.push(line),
+            _ => self.state().found.damaged.push(line),
         }
     }
 
@@ -209,18 +218,24 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         let mut items: Vec<Item> = Vec::new();
         for entry in &survey.listed {
             let (place, shown) = (below(&entry.stored), join(path, &shown(&entry.name)));
-            items.push(Item { entry: entry.entry(), kind: entry.kind, place, shown, nameless: false });
+            items.push(Item { entry: entry.entry(), kind: entry.kind, place, shown, nameless: None });
         }
+        // While a name or a record of the folder is unread, what has no name may have one.
+        let nameless = Some(Nameless { renamed: self.repair && survey.unread.is_empty() });
+        for (stored, error) in &survey.unread {
+            self.failed(&join(path, &shown_stored(stored)), error);
+        }
+        let unread: HashSet<&OsString> = survey.unread.iter().map(|(stored, _)| stored).collect();
         for stored in survey.foreign {
             if self.tree.is_of_others(&folder, &stored) {
                 let path = join(path, &shown_stored(&stored));
                 self.state().found.notes.push(format!("{path}: {OF_OTHERS}"));
                 continue;
             }
-            let Some(kind) = self.tree.kind(&folder, &stored) else { continue };
             let (place, shown) = (below(&stored), join(path, &shown_stored(&stored)));
+            let nameless = nameless.filter(|_| !unread.contains(&stored));
             let entry = Entry { stored, sidecar: None };
-            items.push(Item { entry, kind, place, shown, nameless: true });
+            items.push(Item { entry, kind: FileType::Unknown, place, shown, nameless });
         }
         // Not `split_off`: what it leaves keeps the room of all, and a folder of 200,000 entries took 24 GiB.
         let (mut tasks, mut items) = (Vec::new(), items.into_iter().peekable());
@@ -269,7 +284,15 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         crypto: &mut impl Crypto,
     ) {
         let path = &item.shown;
-        let sound = match item.kind {
+        let kind = match item.kind {
+            FileType::Unknown => match self.tree.kind(folder, &item.entry.stored) {
+                Ok(Some(kind)) => kind,
+                Ok(None) => return,
+                Err(error) => return self.failed(path, &error),
+            },
+            kind => kind,
+        };
+        let sound = match kind {
             FileType::RegularFile => self.file(folder, item, buffer, stop, crypto),
             FileType::Directory => {
                 self.attributes(folder, item, crypto);
@@ -284,8 +307,8 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
             },
             _ => true,
         };
-        if item.nameless {
-            self.nameless(folder, item, sound, crypto);
+        if let Some(nameless) = item.nameless {
+            self.nameless(folder, item, nameless.renamed && sound, crypto);
         }
     }
 
@@ -306,7 +329,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
             }
             Err(error) => {
                 self.failed(&item.shown, &error);
-                return matches!(item.kind, FileType::Directory);
+                return false;
             }
             Ok(inner) => inner,
         };
@@ -319,9 +342,9 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
     }
 
     /// An entry whose name does not open.
-    fn nameless(&self, folder: &Folder, item: &Item, sound: bool, crypto: &mut impl Crypto) {
+    fn nameless(&self, folder: &Folder, item: &Item, renamed: bool, crypto: &mut impl Crypto) {
         let what = NAMELESS;
-        if !self.repair || !sound {
+        if !renamed {
             return self.damaged(&item.shown, what);
         }
         match self.rename(folder, item, crypto) {
@@ -363,7 +386,13 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
                 return false;
             }
         };
-        let Ok(meta) = file.metadata() else { return false };
+        let meta = match file.metadata() {
+            Ok(meta) => meta,
+            Err(error) => {
+                self.failed(path, &Error::io("looking at a file", error));
+                return false;
+            }
+        };
         let inode = (meta.dev(), meta.ino());
         if meta.nlink() > 1 && !self.state().seen.insert(inode) {
             return true;
@@ -412,17 +441,27 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
                 }
                 Err(Error::Damaged(_)) => {
                     let end = len.min(at + buffer.len() as u64);
-                    at = self.read_chunks(content, (at, end), buffer, &mut bad, crypto);
+                    at = match self.read_chunks(content, (at, end), buffer, &mut bad, crypto) {
+                        Ok(at) => at,
+                        Err(error) => {
+                            self.failed(path, &error);
+                            break;
+                        }
+                    };
                 }
                 Err(error) => {
-                    self.damaged(path, error);
+                    self.failed(path, &error);
                     break;
                 }
             }
         }
         // The last chunk of a content of whole chunks is empty: a read at the end asks for it.
-        if len.is_multiple_of(chunk) && content.read(&mut buffer[..1], len, crypto).is_err() {
-            bad.push((len / chunk, len / chunk));
+        if len.is_multiple_of(chunk) {
+            match content.read(&mut buffer[..1], len, crypto) {
+                Ok(_) => {}
+                Err(Error::Damaged(_)) => bad.push((len / chunk, len / chunk)),
+                Err(error) => self.failed(path, &error),
+            }
         }
         for (first, last) in bad {
             match first == last {
@@ -440,7 +479,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         buffer: &mut [u8],
         bad: &mut Vec<(u64, u64)>,
         crypto: &mut impl Crypto,
-    ) -> u64 {
+    ) -> Result<u64, Error> {
         let (len, chunk) = (content.len(), self.chunk as u64);
         while at < end {
             let piece = (chunk - at % chunk).min(end - at) as usize;
@@ -448,7 +487,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
             at += piece as u64;
             match content.read(&mut buffer[..piece], at - piece as u64, crypto) {
                 Ok(read) => self.state().found.bytes += read as u64,
-                Err(_) => {
+                Err(Error::Damaged(_)) => {
                     let next = self.next_stored(content, index);
                     at = at.max(next.saturating_mul(chunk).min(len));
                     let last = (at - 1) / chunk;
@@ -457,9 +496,10 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
                         _ => bad.push((index, last)),
                     }
                 }
+                Err(error) => return Err(error),
             }
         }
-        at
+        Ok(at)
     }
 
     /// The chunk behind a damaged one that may be anything else: all that lie in one hole of the backing file have no bytes
@@ -481,7 +521,12 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         path.extend_from_slice(item.entry.stored.as_bytes());
         let path = std::path::Path::new(std::ffi::OsStr::from_bytes(&path));
         let mut names = vec![0; 65_536];
-        let Ok(len) = rustix::fs::llistxattr(path, &mut names[..]) else { return };
+        let unread = |error| self.failed(&item.shown, &Error::io("reading extended attributes", error));
+        let len = match rustix::fs::llistxattr(path, &mut names[..]) {
+            Ok(len) => len,
+            Err(Errno::OPNOTSUPP) => return,
+            Err(error) => return unread(error),
+        };
         let names = &names[..len];
         let extras = self.tree.extras();
         for stored in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
@@ -494,7 +539,15 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
                 }
             };
             let mut value = vec![0; 65_536];
-            let Ok(len) = rustix::fs::lgetxattr(path, stored, &mut value[..]) else { continue };
+            let len = match rustix::fs::lgetxattr(path, stored, &mut value[..]) {
+                Ok(len) => len,
+                // It is gone meanwhile.
+                Err(Errno::NODATA) => continue,
+                Err(error) => {
+                    unread(error);
+                    continue;
+                }
+            };
             if let Err(error) = extras.open_value(&name, &value[..len], crypto) {
                 self.damaged(&item.shown, format!("{error} ({})", shown(&name)));
             }

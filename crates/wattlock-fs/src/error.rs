@@ -29,9 +29,10 @@ pub enum Error {
     /// The version of the volume's format is unknown.
     #[error("unknown volume version {0}: made by a newer program?")]
     Version(String),
-    /// The version of the volume's journal is unknown.
-    #[error("unknown version {0} of wattlock.journal: written by a newer program?")]
-    JournalVersion(u8),
+    /// A part of the volume has a version, or a field of it a value, that is unknown: never damage, since what a newer
+    /// program wrote must stay. Says what.
+    #[error("unknown {0}: written by a newer program?")]
+    Newer(String),
     /// The volume's settings are no possible form. Their content is never quoted.
     #[error("the volume's settings are damaged: {0}")]
     BadVolume(String),
@@ -94,7 +95,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::NoVolume(_) => 80,
-            Error::Version(_) | Error::JournalVersion(_) => 81,
+            Error::Version(_) | Error::Newer(_) => 81,
             Error::BadVolume(_) => 82,
             Error::Damaged(_) => 83,
             Error::NoMatchingKey => 12,
@@ -109,6 +110,18 @@ impl Error {
                 _ => 46,
             },
         }
+    }
+
+    /// Whether it says something about one entry, so that others can be looked at.
+    pub(crate) fn is_of_one(&self) -> bool {
+        matches!(self, Error::Io { .. } | Error::Newer(_)) && !self.is_exhaustion()
+    }
+
+    /// Whether this process has no descriptor or memory left: that says nothing about what was asked for.
+    pub fn is_exhaustion(&self) -> bool {
+        use rustix::io::Errno;
+        let Error::Io { source, .. } = self else { return false };
+        matches!(Errno::from_io_error(source), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
     }
 
     /// The errno that a system call should return: the backing store's own, `EIO` for damage.

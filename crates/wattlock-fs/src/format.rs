@@ -174,7 +174,7 @@ impl Header {
     /// Reads a header; what is sealed stays sealed.
     ///
     /// # Errors
-    /// [`Error::Damaged`] for what is no header of this version.
+    /// [`Error::Newer`] for another version; [`Error::Damaged`] for what is no header.
     pub fn parse(bytes: &[u8]) -> Result<Header, Error> {
         let bytes: &[u8; HEADER_LEN] = match bytes.first_chunk() {
             Some(bytes) => bytes,
@@ -184,7 +184,7 @@ impl Header {
             return Err(Error::Damaged("the header is none of this format".into()));
         }
         if bytes[8] != VERSION {
-            return Err(Error::Damaged(format!("the header has version {}, this program reads 1", bytes[8])));
+            return Err(Error::Newer(format!("version {} of the header", bytes[8])));
         }
         let mut header = Header {
             chunk_log2: bytes[9],
@@ -266,7 +266,8 @@ mod tests {
         assert_eq!(Header::parse(&bytes).unwrap(), header);
         assert!(Header::parse(&bytes[..95]).is_err());
         bytes[8] = 2;
-        assert!(Header::parse(&bytes).unwrap_err().to_string().contains("version 2"));
+        let error = Header::parse(&bytes).unwrap_err();
+        assert!(matches!(error, Error::Newer(_)) && error.to_string().contains("version 2"), "{error}");
         bytes[0] ^= 1;
         assert!(Header::parse(&bytes).is_err());
     }

@@ -26,8 +26,8 @@ use crate::Error;
 use crate::content::slots::random;
 use crate::store::File;
 pub(crate) use ops::{Op, Ops};
-pub(crate) use reading::Record;
 use reading::{Head, is_zero, read_at, read_head, read_record, read_records};
+pub(crate) use reading::{Record, refuse_newer};
 
 const HEAD_MAGIC: &[u8; 8] = b"wattlojh";
 const RECORD_MAGIC: &[u8; 8] = b"wattlojr";
@@ -132,7 +132,7 @@ impl<F: File> Journal<F> {
     /// appended.
     ///
     /// # Errors
-    /// [`Error::Damaged`] for a journal that is neither whole nor torn at its end, [`Error::JournalVersion`].
+    /// [`Error::Damaged`] for a journal that is neither whole nor torn at its end, [`Error::Newer`].
     pub(crate) fn open(
         file: F,
         secrets: Vec<(u32, Key)>,
@@ -607,7 +607,8 @@ mod tests {
             newer[at as usize + 8] = VERSION + 1;
             store.put(JOURNAL, &newer);
             let error = opened(&store, &mut crypto).map(|_| ()).unwrap_err();
-            assert!(matches!(error, Error::JournalVersion(3)) && error.exit_code() == 81, "{error}");
+            assert!(matches!(error, Error::Newer(_)) && error.exit_code() == 81, "{error}");
+            assert!(error.to_string().contains("version 3 of wattlock.journal"), "{error}");
         }
     }
 

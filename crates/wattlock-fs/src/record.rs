@@ -79,7 +79,7 @@ impl Record {
     /// Opens what [`Record::seal`] made.
     ///
     /// # Errors
-    /// [`Error::Damaged`].
+    /// [`Error::Newer`] for another version; [`Error::Damaged`].
     pub(crate) fn open(bytes: &[u8], masters: &Masters, crypto: &mut impl Crypto) -> Result<Record, Error> {
         let bad = |why: &str| Error::Damaged(format!("folder record: {why}"));
         let bytes: &[u8; LEN] = bytes.try_into().map_err(|_| bad("its length"))?;
@@ -87,7 +87,7 @@ impl Record {
             return Err(bad("its first bytes"));
         }
         if bytes[8] != VERSION {
-            return Err(bad("its version"));
+            return Err(Error::Newer(format!("version {} of the folder record", bytes[8])));
         }
         let number = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let generation = number(12);
@@ -95,6 +95,9 @@ impl Record {
         let mut opened = Zeroizing::new(*bytes);
         if !open_in_place(&mut opened[..], master, crypto)? {
             return Err(bad("it does not authenticate"));
+        }
+        if bytes[9..12] != [0; 3] {
+            return Err(Error::Newer("flags of the folder record".into()));
         }
         let mut record = Record { id: [0; 8], key: Zeroizing::new([0; KEY]) };
         record.id.copy_from_slice(&bytes[16..24]);

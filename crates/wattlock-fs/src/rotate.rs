@@ -99,10 +99,9 @@ pub fn rotate_with<C: Crypto>(
         // What has no name has a header all the same, unless it is another program's.
         let entries = listed.iter().map(|entry| (entry.entry(), entry.kind, shown(&entry.name), false));
         let nameless = foreign.iter().filter(|stored| !tree.is_of_others(&folder, stored));
-        let nameless = nameless.filter_map(|stored| {
-            let kind = tree.kind(&folder, stored)?;
+        let nameless = nameless.map(|stored| {
             let entry = Entry { stored: stored.clone(), sidecar: None };
-            Some((entry, kind, shown_stored(stored), true))
+            (entry, FileType::Unknown, shown_stored(stored), true)
         });
         for (entry, kind, name, name_is_foreign) in entries.chain(nameless) {
             if stop() {
@@ -110,6 +109,17 @@ pub fn rotate_with<C: Crypto>(
                 break 'folders;
             }
             let path = if path.is_empty() { name } else { format!("{path}/{name}") };
+            let kind = match kind {
+                FileType::Unknown => match tree.kind(&folder, &entry.stored) {
+                    Ok(Some(kind)) => kind,
+                    Ok(None) => continue,
+                    Err(error) => {
+                        done.failed.push(format!("{path}: {error}"));
+                        continue;
+                    }
+                },
+                kind => kind,
+            };
             match kind {
                 FileType::RegularFile => {
                     let file = tree.open_file(&folder, &entry, OFlags::RDWR);

@@ -46,8 +46,7 @@ use crate::volume::{NameMode, Volume};
 use copies::Copies;
 use records::{Unsynced, write_record};
 pub use second::is_record;
-pub(crate) use stored::{NAMELESS, OF_OTHERS};
-pub use stored::{Stored, Survey};
+pub use stored::{NAMELESS, OF_OTHERS, Stored, Survey};
 pub(crate) use stored::{is_ours, may_be_sealed};
 
 pub use crate::record::NAME as RECORD;
@@ -178,6 +177,7 @@ impl Tree {
             Error::Damaged(what) => Error::Damaged(format!(
                 "the volume's own folder: {what}; `wattlock fs check --repair` gives it a new one"
             )),
+            Error::Newer(what) => Error::Newer(format!("{what} of the volume's own folder")),
             error => error,
         })?;
         Ok((self, folder))
@@ -359,9 +359,12 @@ impl Tree {
     }
 
     /// The type of a stored name; `None` if it is gone.
-    pub(crate) fn kind(&self, folder: &Folder, stored: &OsStr) -> Option<FileType> {
-        let status = rustix::fs::statat(&folder.fd, stored, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        Some(FileType::from_raw_mode(status.st_mode))
+    pub(crate) fn kind(&self, folder: &Folder, stored: &OsStr) -> Result<Option<FileType>, Error> {
+        match rustix::fs::statat(&folder.fd, stored, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(status) => Ok(Some(FileType::from_raw_mode(status.st_mode))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(Error::io("looking at an entry", error)),
+        }
     }
 
     /// As [`record::reseal`], with the volume's keys.

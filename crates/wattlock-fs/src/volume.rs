@@ -223,7 +223,8 @@ impl Volume {
     /// Reads the content of the file.
     ///
     /// # Errors
-    /// [`Error::Version`] for another version; [`Error::BadVolume`] naming the line. Lines are never quoted.
+    /// [`Error::Version`] for another version; [`Error::Newer`] for a word that is unknown, [`Error::BadVolume`] for a
+    /// line that cannot be, naming the line. Lines are never quoted.
     pub fn parse(content: &[u8]) -> Result<Volume, Error> {
         let text = std::str::from_utf8(content).map_err(|_| Error::BadVolume("it is not text".into()))?;
         let mut lines = text.split_terminator('\n').enumerate();
@@ -241,14 +242,20 @@ impl Volume {
         let mut known = HashSet::new();
         for (number, line) in lines {
             let bad = || Error::BadVolume(format!("line {}", number + 1));
-            let (word, rest) = line.split_once(' ').ok_or_else(bad)?;
+            // Whoever sealed them meant them, so an unknown word is a newer program's.
+            let newer = || Error::Newer(format!("word in line {} of the volume's settings", number + 1));
+            let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
             match word {
                 "id" if id.is_none() => id = Some(unhex::<16>(rest).ok_or_else(bad)?),
                 "chunk" if chunk.is_none() => {
                     let size = CHUNKS.into_iter().find(|size| size.to_string() == rest);
-                    chunk = Some(size.ok_or_else(bad)?);
+                    let unknown = || if rest.parse::<u64>().is_ok() { newer() } else { bad() };
+                    chunk = Some(size.ok_or_else(unknown)?);
                 }
-                "names" if names.is_none() => names = Some(NameMode::from_word(rest).ok_or_else(bad)?),
+                "names" if names.is_none() => {
+                    let unknown = || if is_word(rest) { newer() } else { bad() };
+                    names = Some(NameMode::from_word(rest).ok_or_else(unknown)?);
+                }
                 "secret" if secret.is_none() => secret = Some(unhex::<32>(rest).ok_or_else(bad)?),
                 "opener" => {
                     let opener = parse_opener(rest).filter(|opener| known.insert(opener.name.clone()));
@@ -264,6 +271,8 @@ impl Volume {
                     let (generation, sealed) = of_generation::<SUCCESSOR_LEN>(rest, last).ok_or_else(bad)?;
                     successors.push((generation, *sealed));
                 }
+                "id" | "chunk" | "names" | "secret" | "revision" => return Err(bad()),
+                word if is_word(word) => return Err(newer()),
                 _ => return Err(bad()),
             }
         }
@@ -363,6 +372,11 @@ impl Volume {
         }
         Ok(())
     }
+}
+
+/// Whether it has the form of the words that lines begin with.
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
 }
 
 /// What follows the word `opener`.

@@ -70,6 +70,10 @@ pub enum Error {
     /// A key's entry is signed by no trusted signer, or not at all.
     #[error("key {0} is not signed by anybody trusted")]
     Untrusted(crate::record::StreamId),
+    /// A frame, a record or a key entry has a version that is unknown, or a kind: a newer program's, which is no damage.
+    /// Says what.
+    #[error("unknown {0}: made by a newer program?")]
+    Newer(String),
     /// The key of a record is not at hand.
     #[error("no key {0} (never there, or shredded)")]
     NoKey(crate::record::StreamId),
@@ -123,6 +127,7 @@ impl Error {
             Error::Files(error) => error.exit_code(),
             Error::Unfit(_) => 2,
             Error::NotAStream | Error::AFile | Error::NotARecord(_) => 21,
+            Error::Newer(_) => 22,
             Error::ReceiverGone { .. } => 44,
             Error::Altered { .. } | Error::BadFrame { .. } => 32,
             Error::Extended => 34,
@@ -138,6 +143,7 @@ impl Error {
         match self {
             Error::Unfit(_) => "unfit",
             Error::NotARecord(_) => "not-sealed",
+            Error::Newer(_) => "unknown-version",
             Error::RecordAltered => "altered",
             Error::RecordContent(_) => "content",
             Error::RecordTooLarge => "too-large",

@@ -101,6 +101,12 @@ impl Flags {
         Flags(self.0 | other.0)
     }
 
+    /// Whether it says nothing that is unknown here.
+    const fn is_known(self) -> bool {
+        let known = Flags::RECORD_END.and(Flags::NEW_KEY).and(Flags::END);
+        known.has(self) && !self.has(Flags::END.and(Flags::NEW_KEY))
+    }
+
     /// Whether all of `other` is said.
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
@@ -130,16 +136,13 @@ impl Head {
         [self.flags.0, len[1], len[2], len[3]]
     }
 
-    /// As it is read, with what is wrong with it.
+    /// As it is read, with what is wrong with it. A kind that is unknown may be a newer sealer's: [`Epoch::open`] says so
+    /// once the frame is verified.
     ///
     /// # Errors
     /// What is wrong.
     pub fn parse(head: [u8; HEAD_LEN]) -> Result<Head, &'static str> {
         let flags = Flags(head[0]);
-        let known = Flags::RECORD_END.and(Flags::NEW_KEY).and(Flags::END);
-        if !known.has(flags) || flags.has(Flags::END.and(Flags::NEW_KEY)) {
-            return Err("unknown kind of frame");
-        }
         let len = u32::from_be_bytes([0, head[1], head[2], head[3]]) as usize;
         if len > FRAME_MAX {
             return Err("length above the limit");
@@ -206,7 +209,8 @@ impl Epoch {
         }
     }
 
-    /// Opens frames in place: how many of them, from the first on, were verified, and what was wrong with the next.
+    /// Opens frames in place: how many of them, from the first on, were verified and are of a known kind, and what was
+    /// wrong with the next.
     ///
     /// Nothing behind the verified ones may be used.
     pub fn open(
@@ -216,10 +220,18 @@ impl Epoch {
         frames: &[Frame],
         crypto: &mut dyn Crypto,
     ) -> (usize, Option<Error>) {
-        match self.run(Kind::Aes256GcmOpen, first, buffer, frames, crypto) {
+        let (count, failed) = match self.run(Kind::Aes256GcmOpen, first, buffer, frames, crypto) {
             None => (frames.len(), None),
             Some((at, CoreError::Authentication)) => (at, Some(Error::Altered { frame: first + at as u64 })),
             Some((at, error)) => (at, Some(error.into())),
+        };
+        match frames[..count].iter().position(|frame| !frame.head.flags.is_known()) {
+            None => (count, failed),
+            Some(at) => {
+                let what =
+                    format!("kind of frame {:#04x} (frame {})", frames[at].head.flags.0, first + at as u64);
+                (at, Some(Error::Newer(what)))
+            }
         }
     }
 
@@ -331,8 +343,39 @@ mod tests {
         }
         assert_eq!(Head::parse([0, 0x10, 0, 1]), Err("length above the limit"));
         assert_eq!(Head::parse([0, 0xff, 0xff, 0xff]), Err("length above the limit"));
+        for kind in 0..=255 {
+            let head = Head::parse([kind, 0, 0, 0]).unwrap();
+            let known = matches!(kind, 0..=3 | 0x80 | 0x81);
+            assert_eq!((head.encode()[0], head.flags.is_known()), (kind, known), "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_frame_of_an_unknown_kind_is_a_newer_sealers_only_if_it_authenticates() {
+        let mut crypto = wattlock::Runtime::builder().telemetry(false).build().unwrap().dispatcher();
+        let (chain, _) = Chain::new(&[7; 32], &[1; SALT_LEN], b"header", &mut crypto).unwrap();
         for kind in [4, 8, 0x40, 0x82, 0xff] {
-            assert_eq!(Head::parse([kind, 0, 0, 0]), Err("unknown kind of frame"), "{kind}");
+            let frame = |number: usize, flags| {
+                let head = Head { flags: Flags(flags), len: 3 };
+                Frame { at: number * (3 + FRAME_EXTRA), head }
+            };
+            let frames = [frame(0, 1), frame(1, kind), frame(2, 1)];
+            let mut sealed = vec![b'x'; frames[2].end()];
+            chain.epoch().seal(5, &mut sealed, &frames, &mut crypto).unwrap();
+            let opened = |bytes: &[u8], crypto: &mut _| {
+                let parsed = frames.map(|frame| {
+                    let head = *bytes[frame.at..].first_chunk().unwrap();
+                    Frame { at: frame.at, head: Head::parse(head).unwrap() }
+                });
+                let (count, error) = chain.epoch().open(5, &mut bytes.to_vec(), &parsed, crypto);
+                (count, error.unwrap())
+            };
+            let (count, error) = opened(&sealed, &mut crypto);
+            assert_eq!((count, error.exit_code()), (1, 22), "{kind}: {error}");
+            assert!(matches!(error, Error::Newer(_)) && error.to_string().contains("frame 6"), "{error}");
+            sealed[frames[1].at] ^= 0x10;
+            let (count, error) = opened(&sealed, &mut crypto);
+            assert_eq!((count, error.exit_code()), (1, 32), "{kind}, altered: {error}");
         }
     }
 

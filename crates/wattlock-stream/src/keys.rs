@@ -94,20 +94,27 @@ struct Parts<'a> {
     signed: &'a [u8],
 }
 
+/// A number in an entry, if it is that long.
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4).map(|word| word.try_into().map_or(0, u32::from_be_bytes))
+}
+
 impl Parts<'_> {
-    fn parse(bytes: &[u8]) -> Result<Parts<'_>, &'static str> {
+    fn parse(id: StreamId, bytes: &[u8]) -> Result<Parts<'_>, Error> {
+        match word(bytes, 8).filter(|_| bytes.starts_with(&MAGIC)) {
+            None | Some(VERSION | SIGNED) => Parts::of_known(bytes).map_err(|what| bad(id, what)),
+            Some(version) => Err(Error::Newer(format!("version {version} of key entry {id}"))),
+        }
+    }
+
+    /// Of a version that is known.
+    fn of_known(bytes: &[u8]) -> Result<Parts<'_>, &'static str> {
         const SHORT: &str = "cut short";
-        let word =
-            |at: usize| bytes.get(at..at + 4).map(|word| word.try_into().map_or(0, u32::from_be_bytes));
         if bytes.get(..8) != Some(&MAGIC) {
             return Err("not a key entry");
         }
-        let signed_len = match word(8).ok_or(SHORT)? {
-            VERSION => 0,
-            SIGNED => SIGNED_LEN,
-            _ => return Err("unknown version"),
-        };
-        let len = word(12).ok_or(SHORT)? as usize;
+        let signed_len = if word(bytes, 8).ok_or(SHORT)? == SIGNED { SIGNED_LEN } else { 0 };
+        let len = word(bytes, 12).ok_or(SHORT)? as usize;
         if len > HEADER_MAX - FIXED_LEN {
             return Err("key file above the limit");
         }
@@ -122,20 +129,24 @@ impl Parts<'_> {
         Ok(Parts { key_file, described, check, signed })
     }
 
-    fn entry(&self, id: StreamId) -> Result<Entry, &'static str> {
+    fn entry(&self, id: StreamId) -> Result<Entry, Error> {
         let seconds = self.described[..8].try_into().map_or(0, u64::from_be_bytes);
-        let created = UNIX_EPOCH.checked_add(std::time::Duration::from_secs(seconds)).ok_or("its time")?;
-        let label = std::str::from_utf8(&self.described[10..]).map_err(|_| "its label")?.to_owned();
-        let header = wattlock_files::format::age::parse_header(self.key_file).map_err(|_| "its key file")?;
+        let created = UNIX_EPOCH.checked_add(std::time::Duration::from_secs(seconds));
+        let created = created.ok_or_else(|| bad(id, "its time"))?;
+        let label = std::str::from_utf8(&self.described[10..]).map_err(|_| bad(id, "its label"))?.to_owned();
+        let header = wattlock_files::format::age::parse_header(self.key_file);
+        let header = header.map_err(|error| in_key_file(id, error))?;
         Ok(Entry { id, created, label, recipients: header.stanzas.len(), signer: self.signer(id)? })
     }
 
     /// Whose entry it is, its signature verified.
-    fn signer(&self, id: StreamId) -> Result<Option<SignerName>, &'static str> {
+    fn signer(&self, id: StreamId) -> Result<Option<SignerName>, Error> {
         if self.signed.is_empty() {
             return Ok(None);
         }
-        trust::verify(self.signed, id, self.described).map(Some).ok_or("its signature is wrong")
+        trust::verify(self.signed, id, self.described)
+            .map(Some)
+            .ok_or_else(|| bad(id, "its signature is wrong"))
     }
 }
 
@@ -217,22 +228,23 @@ impl<S: Shelf> Keys<S> {
         RecordSealer::new(key, crypto)
     }
 
-    /// All entries, the oldest first, and beside them what is damaged. No identity is needed; labels and times are
-    /// verified only when a key is opened, or by a signature.
+    /// All entries, the oldest first, and beside them those that are damaged or a newer program's. No identity is
+    /// needed; labels and times are verified only when a key is opened, or by a signature.
     ///
     /// # Errors
     /// [`Error::Files`].
-    pub fn list(&mut self) -> Result<(Vec<Entry>, Vec<Error>), Error> {
+    pub fn list(&mut self) -> Result<(Vec<Entry>, Vec<(StreamId, Error)>), Error> {
         let (mut entries, mut damaged) = (Vec::new(), Vec::new());
         for id in self.shelf.names()? {
             let entry = self.shelf.get(id).and_then(|bytes| {
                 let bytes = bytes.ok_or(Error::NoKey(id))?;
-                let entry = Parts::parse(&bytes).and_then(|parts| parts.entry(id));
-                entry.map_err(|what| bad(id, what))
+                Parts::parse(id, &bytes)?.entry(id)
             });
             match entry {
                 Ok(entry) => entries.push(entry),
-                Err(error @ (Error::BadEntry { .. } | Error::NoKey(_))) => damaged.push(error),
+                Err(error @ (Error::BadEntry { .. } | Error::NoKey(_) | Error::Newer(_))) => {
+                    damaged.push((id, error));
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -243,7 +255,7 @@ impl<S: Shelf> Keys<S> {
     /// The key of a name; nothing if there is no entry.
     ///
     /// # Errors
-    /// [`Error::BadEntry`]; [`Error::Untrusted`]; [`Error::Files`] if no identity opens it.
+    /// [`Error::BadEntry`]; [`Error::Newer`]; [`Error::Untrusted`]; [`Error::Files`] if no identity opens it.
     pub fn find(
         &mut self,
         id: StreamId,
@@ -251,8 +263,8 @@ impl<S: Shelf> Keys<S> {
         crypto: &mut dyn Crypto,
     ) -> Result<Option<Zeroizing<[u8; 32]>>, Error> {
         let Some(bytes) = self.shelf.get(id)? else { return Ok(None) };
-        let parts = Parts::parse(&bytes).map_err(|what| bad(id, what))?;
-        let signer = parts.signer(id).map_err(|what| bad(id, what))?;
+        let parts = Parts::parse(id, &bytes)?;
+        let signer = parts.signer(id)?;
         if let Some(trusted) = &self.trusted
             && !signer.is_some_and(|signer| trusted.contains(&signer))
         {
@@ -264,7 +276,7 @@ impl<S: Shelf> Keys<S> {
     /// Wraps a key anew: from now on these recipients read what it sealed, and no others. A signature stays.
     ///
     /// # Errors
-    /// [`Error::NoKey`], [`Error::BadEntry`], [`Error::Files`]. The entry is then unchanged.
+    /// [`Error::NoKey`], [`Error::BadEntry`], [`Error::Newer`], [`Error::Files`]. The entry is then unchanged.
     pub fn rewrap(
         &mut self,
         id: StreamId,
@@ -273,7 +285,7 @@ impl<S: Shelf> Keys<S> {
         crypto: &mut dyn Crypto,
     ) -> Result<(), Error> {
         let bytes = self.shelf.get(id)?.ok_or(Error::NoKey(id))?;
-        let parts = Parts::parse(&bytes).map_err(|what| bad(id, what))?;
+        let parts = Parts::parse(id, &bytes)?;
         let key = verified(id, &parts, opener, crypto)?;
         let entry = encode(&key, parts.described, parts.signed, sealer, crypto)?;
         self.shelf.put(id, &entry)
@@ -312,12 +324,14 @@ fn in_key_file(id: StreamId, error: wattlock_files::Error) -> Error {
     match error {
         Of::BadHeader(_)
         | Of::HeaderTooLarge { .. }
-        | Of::UnknownVersion { .. }
         | Of::Empty
         | Of::NotSealed
         | Of::Truncated
         | Of::WrongKey
         | Of::ExcessiveWork { .. } => bad(id, "its key file is damaged"),
+        Of::UnknownVersion { version, .. } => {
+            Error::Newer(format!("version {version} of the key file in key entry {id}"))
+        }
         error => error.into(),
     }
 }

@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ use crate::format::expand;
 
 /// First byte of a sealed value.
 pub const VERSION: u8 = 1;
+/// First bytes that are taken for a later version's. No text begins with one, and no Protobuf message.
+const LATER: RangeInclusive<u8> = VERSION + 1..=7;
 /// Bytes of a batch's salt.
 pub const SALT_LEN: usize = 24;
 /// Records of one batch, at most: their numbers take at most three bytes.
@@ -479,8 +482,12 @@ impl<K: StreamKeys> RecordOpener<K> {
     ) -> Result<Parts<'v>, Error> {
         let proof = || record.headers.last().filter(|header| header.name == PROOF)?.value;
         let value = record.value.or_else(proof).ok_or(Error::NotARecord("a tombstone without proof"))?;
-        if value.first() != Some(&VERSION) {
-            return Err(Error::NotARecord("unknown version"));
+        match value.first() {
+            Some(&VERSION) => {}
+            Some(version) if LATER.contains(version) && value.len() > INDEX_AT + TAG_LEN => {
+                return Err(Error::Newer(format!("version {version} of a record")));
+            }
+            _ => return Err(Error::NotARecord("its first byte")),
         }
         let Some(source) = value.get(ID_AT..INDEX_AT).and_then(|source| source.try_into().ok()) else {
             return Err(SHORT);

@@ -25,7 +25,7 @@ use super::known::{Book, Known, Said, Use};
 use crate::ask::{self, Terminal};
 use crate::defaults;
 use crate::files::is_dash;
-use crate::keys::{first_line, read_identity_file, read_key_file, unlocked, within};
+use crate::keys::{first_line, read_identity_file, read_key_file, refuse_left_out, unlocked, within};
 
 /// What opens the volume.
 #[derive(Debug, Clone, Args)]
@@ -169,6 +169,7 @@ impl Keys {
     ) -> Result<(Volume, Known)> {
         let book = Book::load();
         let volume = self.unseal(path, folder, runtime)?;
+        folder.refuse_newer_journal()?;
         let said = Said { expect: self.expect.clone(), accept: self.accept_changed };
         let known = book.meet(path, &volume, usage, &said, &mut runtime.dispatcher())?;
         Ok((volume, known))
@@ -319,7 +320,7 @@ impl NewKeys {
         for (path, content) in &lists {
             let listed = keys::recipients_in(content).map_err(|error| within(path, error))?;
             for line in listed.left_out {
-                tell!("wattlock: {}: {line}, left out", one_line(path));
+                refuse_left_out(path, line)?;
             }
             for recipient in listed.recipients {
                 add_recipient(volume, None, recipient)?;

@@ -66,6 +66,7 @@ impl Says {
 pub fn run(command: &Command, json: bool, choice: &Choice) -> Result<()> {
     let says = Says { json };
     let runtime = setup::runtime(choice, None, true)?;
+    super::raise_descriptors();
     let usage = if command.repair { Use::Write } else { Use::Read };
     let Opened { folder, volume, mut known } = command.keys.open(&command.folder, usage, &runtime)?;
     let stop = || INTERRUPTED.load(Ordering::SeqCst);
@@ -145,10 +146,10 @@ pub fn run(command: &Command, json: bool, choice: &Choice) -> Result<()> {
     if json {
         let line = Line::default().with("folders", folders).with("files", files).with("bytes", found.bytes);
         line.with("damaged", damaged).with("repaired", repaired).put()?;
-        return verdict(damaged, found.closed.len(), repaired);
+        return verdict(damaged, &found, repaired);
     }
     say!("{folders} folders, {files} files, {bytes}: {damaged} damaged, {repaired} repaired");
-    verdict(damaged, found.closed.len(), repaired)
+    verdict(damaged, &found, repaired)
 }
 
 /// The tree; with --repair also one whose own folder has lost its record, and how many records are new.
@@ -177,6 +178,7 @@ fn say_lines(says: Says, found: &Found) -> Result<()> {
         ("note", &found.notes),
         ("repaired", &found.repaired),
         ("not looked at", &found.closed),
+        ("newer", &found.newer),
         ("damaged", &found.damaged),
     ];
     for (what, lines) in said {
@@ -187,12 +189,15 @@ fn say_lines(says: Says, found: &Found) -> Result<()> {
     Ok(())
 }
 
-fn verdict(damaged: usize, closed: usize, repaired: usize) -> Result<()> {
+fn verdict(damaged: usize, found: &Found, repaired: usize) -> Result<()> {
     let things = |many: usize| if many == 1 { "1 thing".into() } else { format!("{many} things") };
     match (damaged, repaired) {
-        (0, _) if closed > 0 => {
-            let what = format!("{} that this user may not look at, listed above", things(closed));
-            Err(Error::io("checking", std::io::Error::new(std::io::ErrorKind::PermissionDenied, what)).into())
+        (0, _) if !found.newer.is_empty() => {
+            Err(Error::Newer(format!("versions of {}, listed above", things(found.newer.len()))).into())
+        }
+        (0, _) if !found.closed.is_empty() => {
+            let what = format!("{} that could not be looked at, listed above", things(found.closed.len()));
+            Err(Error::io("checking", std::io::Error::other(what)).into())
         }
         (0, 0) => Ok(()),
         (0, repaired) => {

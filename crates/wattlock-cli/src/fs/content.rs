@@ -12,11 +12,12 @@ use rustix::io::Errno;
 use wattlock_door::{Exit, one_line};
 use wattlock_files::Error as FileError;
 use wattlock_fs::Error;
-use wattlock_fs::tree::Entry;
+use wattlock_fs::tree::{Entry, OF_OTHERS};
 
 use super::access::Keys;
 use super::world::{Inner, World, about, go_on, status};
 use crate::lines::Line;
+use wattlock_shell::program::Told;
 use wattlock_shell::setup::{self, Choice};
 
 /// List a folder of a volume
@@ -59,36 +60,45 @@ pub fn ls(command: &Ls, json: bool, choice: &Choice) -> Result<()> {
         return Err(wattlock_door::Error::NotFound(path.clone()).into());
     }
     if let (Some(entry), false) = (&spot.entry, kind == Some(FileType::Directory)) {
-        return line(&mut world, &spot.inside, entry, &spot.name, (command.long, json));
+        let unread = line(&mut world, &spot.inside, entry, &spot.name, (command.long, json))?;
+        return unread.map_or(Ok(()), |error| Err(about(path, error)));
     }
     let inside = world.folder(&spot).map_err(|error| about(path, error))?;
-    let (listed, foreign) = world.list(&inside).map_err(|error| about(path, error))?;
+    let (listed, unnamed) = world.list_all(&inside).map_err(|error| about(path, error))?;
+    let mut first = None;
     for entry in &listed {
         go_on()?;
-        line(&mut world, &inside, &entry.entry(), &entry.name, (command.long, json))?;
+        let unread = line(&mut world, &inside, &entry.entry(), &entry.name, (command.long, json))?;
+        first = first.or_else(|| Some(about(Path::new(OsStr::from_bytes(&entry.name)), unread?)));
     }
-    for stored in &foreign {
-        let what = world.tree.said_of_foreign(&inside.folder, stored);
-        eprintln!("wattlock: {}: {what}", one_line(Path::new(stored)));
+    for (stored, why) in unnamed {
+        let what = match &why {
+            None => OF_OTHERS.to_owned(),
+            Some(Error::Damaged(what)) => what.clone(),
+            Some(error) => error.to_string(),
+        };
+        eprintln!("wattlock: {}: {what}", one_line(Path::new(&stored)));
         if json {
-            Line::of(stored).with("foreign", what).put()?;
+            Line::of(&stored).with("foreign", what).put()?;
         }
+        first = first.or_else(|| Some(anyhow::Error::new(why?).context(Told)));
     }
-    Ok(())
+    first.map_or(Ok(()), Err)
 }
 
+/// Prints an entry's line. Returns why a link's target is not in it.
 fn line(
     world: &mut World,
     inside: &Inner,
     entry: &Entry,
     name: &[u8],
     (long, json): (bool, bool),
-) -> Result<()> {
+) -> Result<Option<Error>> {
     let name = OsStr::from_bytes(name);
     let shown = one_line(Path::new(name));
     if !long && !json {
         say!("{shown}");
-        return Ok(());
+        return Ok(None);
     }
     let gone = || Error::io("looking at a file", Errno::NOENT);
     let status = status(&inside.folder, entry)?.ok_or_else(gone)?;
@@ -103,33 +113,30 @@ fn line(
         _ => ('c', "character-device"),
     };
     let size = world.size(inside, entry, &status)?;
+    let target = (kind == FileType::Symlink)
+        .then(|| world.tree.read_link(&inside.folder, entry, &mut world.crypto))
+        .transpose();
     if json {
         let line = Line::of(name).with("kind", word).with("mode", format!("{:04o}", mode & 0o7777));
         let line = line.with("uid", status.st_uid).with("gid", status.st_gid).with("bytes", size);
-        let line = match kind {
-            FileType::Symlink => match world.tree.read_link(&inside.folder, entry, &mut world.crypto) {
-                Ok(target) => line.name("target", OsStr::from_bytes(&target)),
-                Err(error) => {
-                    let code = error.code();
-                    line.failed(&error.to_string(), code)
-                }
-            },
-            _ => line,
+        let line = match &target {
+            Ok(Some(target)) => line.name("target", OsStr::from_bytes(target)),
+            Ok(None) => line,
+            Err(error) => line.failed(&error.to_string(), error.code()),
         };
-        return Ok(line.put()?);
+        line.put()?;
+        return Ok(target.err());
     }
-    let mut target = String::new();
-    if kind == FileType::Symlink {
-        target = match world.tree.read_link(&inside.folder, entry, &mut world.crypto) {
-            Ok(target) => format!(" -> {}", one_line(Path::new(OsStr::from_bytes(&target)))),
-            Err(error) => format!(" -> ({error})"),
-        };
-    }
+    let to = match &target {
+        Ok(Some(target)) => format!(" -> {}", one_line(Path::new(OsStr::from_bytes(target)))),
+        Ok(None) => String::new(),
+        Err(error) => format!(" -> ({error})"),
+    };
     let bits: String = (0..9)
         .map(|at| if mode >> (8 - at) & 1 == 1 { [b'r', b'w', b'x'][at % 3] as char } else { '-' })
         .collect();
-    say!("{letter}{bits} {:>5} {:>5} {size:>12} {shown}{target}", status.st_uid, status.st_gid);
-    Ok(())
+    say!("{letter}{bits} {:>5} {:>5} {size:>12} {shown}{to}", status.st_uid, status.st_gid);
+    Ok(target.err())
 }
 
 /// Runs `wattlock fs cat`.

@@ -112,8 +112,9 @@ fn remove(world: &World, inside: &Inner, entry: &Entry) -> Result<()> {
     let inner = enter(folder.fd(), &entry.stored)?;
     empty(&inner, true)?;
     match world.tree.remove(folder, entry, true) {
-        // Nothing is left that the record could open, be it damaged, or its folder on a disk without room to rename it.
-        Err(Error::Damaged(_)) => {}
+        // Nothing is left that the record could open, be it damaged or a newer program's, or its folder on a disk
+        // without room to rename it.
+        Err(Error::Damaged(_) | Error::Newer(_)) => {}
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::StorageFull => {}
         done => return Ok(done?),
     }

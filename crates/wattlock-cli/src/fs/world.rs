@@ -1,5 +1,7 @@
 //! An opened volume, and the way to what a path in it names.
 
+use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs::{File, Metadata};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +18,7 @@ use wattlock_door::one_line;
 use wattlock_files::Error as FileError;
 use wattlock_fs::content::{Age, Content, Contents};
 use wattlock_fs::store::{FolderStore, Place};
-use wattlock_fs::tree::{Entry, Folder, Listed, Tree};
+use wattlock_fs::tree::{Entry, Folder, Listed, NAMELESS, Survey, Tree};
 use wattlock_fs::volume::Volume;
 use wattlock_fs::{Error, names};
 use wattlock_shell::INTERRUPTED;
@@ -61,6 +63,9 @@ pub struct Spot {
     pub entry: Option<Entry>,
     pub name: Vec<u8>,
 }
+
+/// A stored name that is shown by no name, and why; `None` for what is another program's.
+pub type Unnamed = (OsString, Option<Error>);
 
 /// Whether this command was interrupted.
 pub fn stop() -> bool {
@@ -221,11 +226,27 @@ impl World {
         }
     }
 
-    /// What is in a folder, by name; and the stored names that are none of the volume's.
-    pub fn list(&mut self, inside: &Inner) -> Result<(Vec<Listed>, Vec<std::ffi::OsString>), Error> {
+    /// What is in a folder, by name; and the stored names that are shown by none.
+    pub fn list(&mut self, inside: &Inner) -> Result<(Vec<Listed>, Vec<OsString>), Error> {
         let (mut listed, foreign) = self.tree.list_until(&inside.folder, &stop, &mut self.crypto)?;
         listed.sort_by(|one, other| one.name.cmp(&other.name));
         Ok((listed, foreign))
+    }
+
+    /// The same; each stored name that is shown by none with why, unless it is another program's. Also records of the
+    /// folder that may have more names.
+    pub fn list_all(&mut self, inside: &Inner) -> Result<(Vec<Listed>, Vec<Unnamed>), Error> {
+        let survey = self.tree.survey(&inside.folder, &stop, &mut self.crypto)?;
+        let Survey { mut listed, foreign, unread, .. } = survey;
+        listed.sort_by(|one, other| one.name.cmp(&other.name));
+        let unread: Vec<Unnamed> = unread.into_iter().map(|(stored, error)| (stored, Some(error))).collect();
+        let known: HashSet<OsString> = unread.iter().map(|(stored, _)| stored.clone()).collect();
+        let others = foreign.into_iter().filter(|stored| !known.contains(stored)).map(|stored| {
+            let ours = !self.tree.is_of_others(&inside.folder, &stored);
+            let why = ours.then(|| Error::Damaged(NAMELESS.into()));
+            (stored, why)
+        });
+        Ok((listed, unread.into_iter().chain(others).collect()))
     }
 
     /// The folder that a spot is.

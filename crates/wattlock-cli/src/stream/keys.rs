@@ -183,7 +183,9 @@ fn runtime() -> anyhow::Result<Runtime> {
 impl To {
     fn sealer(&self) -> anyhow::Result<Sealer> {
         let terminal = Terminal::default();
-        let recipients = keys::recipients(&self.recipients, &self.recipient_files, &[], &terminal)?;
+        // Whoever is left out would read nothing that the key seals.
+        let refused = &keys::refuse_left_out;
+        let recipients = keys::recipients(&self.recipients, &self.recipient_files, &[], refused, &terminal)?;
         if recipients.is_empty() {
             return Err(usage("for whom? give -r or -R"));
         }
@@ -229,8 +231,8 @@ fn list(command: &List) -> anyhow::Result<()> {
     })?;
     match damaged.pop() {
         None => Ok(()),
-        Some(last) => {
-            damaged.iter().for_each(|error| eprintln!("wattlock: {error}"));
+        Some((_, last)) => {
+            damaged.iter().for_each(|(_, error)| eprintln!("wattlock: {error}"));
             Err(last.into())
         }
     }
@@ -258,7 +260,11 @@ fn rewrap(command: &Rewrap) -> anyhow::Result<()> {
     let terminal = Terminal::default();
     let opener = Opener::new(keys::identities(&command.identities, &terminal)?);
     let ids: Vec<StreamId> = match &command.ids[..] {
-        [] => keys.list()?.0.iter().map(|entry| entry.id).collect(),
+        // What is damaged keeps its readers: trying it says why.
+        [] => {
+            let (entries, damaged) = keys.list()?;
+            entries.iter().map(|entry| entry.id).chain(damaged.iter().map(|(id, _)| *id)).collect()
+        }
         ids => ids.to_vec(),
     };
     let crypto = &mut runtime()?.dispatcher();
@@ -281,8 +287,13 @@ fn shred(command: &Shred) -> anyhow::Result<()> {
     let desk = command.place.desk()?;
     let mut keys = desk.keys()?;
     if !command.yes {
-        let (entries, _) = keys.list()?;
+        let (entries, damaged) = keys.list()?;
         for id in &command.ids {
+            if let Some((_, why)) = damaged.iter().find(|(damaged, _)| damaged == id) {
+                say!("would become unreadable: everything sealed under {id}");
+                say!("  {why}");
+                continue;
+            }
             match entries.iter().find(|entry| entry.id == *id) {
                 Some(entry) => {
                     say!("would become unreadable: everything sealed under {}", line(entry));

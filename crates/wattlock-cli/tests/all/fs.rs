@@ -193,9 +193,11 @@ fn what_is_wrong_has_one_line_its_own_code_and_changes_nothing() {
     fs::write(&sealed, newer).unwrap();
     good(&desk.run(&["seal", "-q", "-r", &desk.recipient, "-o", "vol/wattlock.fs", "-f", "newer"]));
     assert_eq!(refused(&desk.fs(&["ls", "vol"])), 81);
-    fs::write(&sealed, "wattlock volume 1\nchunk 7\n").unwrap();
-    good(&desk.run(&["seal", "-q", "-r", &desk.recipient, "-o", "vol/wattlock.fs", "-f", "newer"]));
-    assert_eq!(refused(&desk.fs(&["ls", "vol"])), 82);
+    for (line, code) in [("chunk 7", 81), ("chunk x", 82), ("sparse 1", 81), ("id 00", 82)] {
+        fs::write(&sealed, format!("wattlock volume 1\n{line}\n")).unwrap();
+        good(&desk.run(&["seal", "-q", "-r", &desk.recipient, "-o", "vol/wattlock.fs", "-f", "newer"]));
+        assert_eq!(refused(&desk.fs(&["ls", "vol"])), code, "{line}");
+    }
     fs::write(&file, "hello").unwrap();
     assert_eq!(refused(&desk.fs(&["ls", "vol"])), 21);
 }

@@ -40,3 +40,4 @@ mod sum;
 mod synchroniser;
 mod top;
 mod typed;
+mod unread;

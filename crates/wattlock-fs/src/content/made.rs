@@ -125,7 +125,12 @@ impl<S: Store> Shared<S> {
         if there.inode != place.inode {
             return Ok(false);
         }
-        let Some((header, key)) = self.header_of(&file, id, crypto)? else { return Ok(false) };
+        let (header, key) = match self.header_of(&file, id, crypto) {
+            Ok(Some(there)) => there,
+            // Another program's by now.
+            Ok(None) | Err(Error::Newer(_)) => return Ok(false),
+            Err(error) => return Err(error),
+        };
         Ok(self.rename_id(&file, &header, &[], &key, crypto).is_ok())
     }
 }

@@ -322,15 +322,14 @@ impl<S: Store> Shared<S> {
     }
 
     /// A file's key.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]; [`Error::Newer`] for an authentic header whose chunk size or flags are unknown.
     pub(super) fn open_header(
         &self,
         header: &Header,
         crypto: &mut impl Crypto,
     ) -> Result<Zeroizing<[u8; 32]>, Error> {
-        let wrong = || Error::Damaged("the header does not authenticate".into());
-        if header.chunk_log2 != self.geometry.log2() || header.flags & !SPARSE != 0 {
-            return Err(wrong());
-        }
         let keys = read(&self.keys);
         let Some((_, key)) = keys.iter().find(|(generation, _)| *generation == header.generation) else {
             return Err(Error::Damaged(lacks(header.generation)));
@@ -339,11 +338,17 @@ impl<S: Store> Shared<S> {
         let mut tag = [0; 16];
         secret.copy_from_slice(&header.sealed[..32]);
         tag.copy_from_slice(&header.sealed[32..]);
-        if key.open(&header.nonce, &header.clear(), &mut secret[..], tag, crypto)? {
-            Ok(secret)
-        } else {
-            Err(wrong())
+        if !key.open(&header.nonce, &header.clear(), &mut secret[..], tag, crypto)? {
+            return Err(Error::Damaged("the header does not authenticate".into()));
         }
+        // A key holder wrote them.
+        if header.chunk_log2 != self.geometry.log2() {
+            return Err(Error::Newer(format!("chunk size 2^{} of the header", header.chunk_log2)));
+        }
+        if header.flags & !SPARSE != 0 {
+            return Err(Error::Newer(format!("flags {:#06x} of the header", header.flags)));
+        }
+        Ok(secret)
     }
 }
 

@@ -18,6 +18,7 @@ use super::{RANGE, Shared, lock, write};
 use crate::Error;
 use crate::journal::{Found, RANGES};
 use crate::store::{File, Place, Store};
+use finding::of_newer;
 use said::{Lost, Said};
 
 /// A file may be written so long after the journal's last record: what grows in place needs none.
@@ -99,7 +100,8 @@ impl<S: Store> Shared<S> {
         // Records that only memory has are no replacement for what they overwrite.
         let durable = self.journal.sync_found(crypto)?;
         let wrong = self.each_known(files, stop, &mut |file, place, mut lost: Lost| {
-            let Some((_, header, key)) = self.header_of_lost(file, &lost, crypto)? else {
+            let found = self.header_of_lost(file, &lost, crypto);
+            let Some((_, header, key)) = found.map_err(|error| of_newer(&place, error))? else {
                 return Ok(Some(lost));
             };
             refuse_newer(file, &place, &lost, written)?;
@@ -139,7 +141,15 @@ impl<S: Store> Shared<S> {
         }
         let written = self.journal.written()?;
         let wrong = self.each_known(said.files, stop, &mut |file, place, lost: Lost| {
-            let Some((id, _, key)) = self.header_of_lost(file, &lost, crypto)? else { return Ok(Some(lost)) };
+            let (id, key) = match self.header_of_lost(file, &lost, crypto) {
+                Ok(Some((id, _, key))) => (id, key),
+                Ok(None) => return Ok(Some(lost)),
+                Err(error @ Error::Newer(_)) => {
+                    self.name_unseen(&place, &error);
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            };
             refuse_newer(file, &place, &lost, written)?;
             let over = self.over(file, &key, lost, crypto)?;
             write(&self.over).insert(place.inode, (id, over));

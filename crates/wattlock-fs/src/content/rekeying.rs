@@ -34,7 +34,7 @@ impl<S: Store> Contents<S> {
     /// has it, the disk may have the old one, and no later sync says so.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Damaged`] for a header that does not open.
+    /// [`Error::Io`], [`Error::Damaged`] for a header that does not open, [`Error::Newer`].
     pub fn reseal(
         &self,
         file: &S::File,
@@ -54,8 +54,8 @@ impl<S: Store> Contents<S> {
         let mut bytes = [0; HEADER_LEN];
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
         let header = match Header::parse(&bytes[..got]) {
-            // A stranger's file keeps no volume key in use.
-            Err(_) if !named => return Ok(Resealed::AsItWas),
+            // A stranger's file keeps no volume key in use. One of an unknown version may be a key holder's.
+            Err(Error::Damaged(_)) if !named => return Ok(Resealed::AsItWas),
             parsed => parsed?,
         };
         if read(&shared.keys).last().is_some_and(|(newest, _)| *newest == header.generation) {

@@ -5,8 +5,8 @@ use wattlock_door::Crypto;
 
 use super::ops::{Op, parse_ops};
 use super::{
-    BLOB_MAX, HEAD_CLEAR, HEAD_MAGIC, HEAD_NONCE, OPS_MAX, OVERLAPS, RANGES, RECORD_HEAD, RECORD_MAGIC,
-    RECORDS, TAG, VERSION, open, record_key, record_nonce,
+    BLOB_MAX, HEAD_CLEAR, HEAD_MAGIC, HEAD_NONCE, HEADS, OPS_MAX, OVERLAPS, RANGES, RECORD_HEAD,
+    RECORD_MAGIC, RECORDS, TAG, VERSION, open, record_key, record_nonce,
 };
 use crate::Error;
 use crate::format::be64;
@@ -66,6 +66,28 @@ pub(super) struct Head {
     pub(super) origin: [u8; 8],
 }
 
+/// Fails for a journal of which a head says another version. Reads nothing else, and needs no key.
+///
+/// # Errors
+/// [`Error::Newer`]; [`Error::Io`].
+pub(crate) fn refuse_newer(file: &impl File) -> Result<(), Error> {
+    for at in HEADS {
+        let mut start = [0; 9];
+        if read_at(file, &mut start, at)? == start.len() {
+            of_this_version(&start)?;
+        }
+    }
+    Ok(())
+}
+
+/// Fails for what begins as a head of another version.
+fn of_this_version(bytes: &[u8]) -> Result<(), Error> {
+    match bytes[..8] == *HEAD_MAGIC && bytes[8] != VERSION {
+        true => Err(Error::Newer(format!("version {} of wattlock.journal", bytes[8]))),
+        false => Ok(()),
+    }
+}
+
 /// Reads a head; `None` for what is none. Nothing vouches for a version that is unknown.
 pub(super) fn read_head(
     bytes: &[u8],
@@ -75,9 +97,7 @@ pub(super) fn read_head(
     if bytes.len() < HEAD_CLEAR || bytes[..8] != *HEAD_MAGIC {
         return Ok(None);
     }
-    if bytes[8] != VERSION {
-        return Err(Error::JournalVersion(bytes[8]));
-    }
+    of_this_version(bytes)?;
     let generation = be64(&bytes[12..16]) as u32;
     let Some((_, secret)) = secrets.iter().find(|(there, _)| *there == generation) else { return Ok(None) };
     let mut salt = [0; 32];
@@ -91,6 +111,9 @@ pub(super) fn read_head(
     let mut text = bytes[HEAD_CLEAR..end].to_vec();
     if !open(&key, HEAD_NONCE, &bytes[..HEAD_CLEAR], &mut text, &bytes[end..end + TAG], crypto)? {
         return Ok(None);
+    }
+    if bytes[9..12] != [0; 3] {
+        return Err(Error::Newer("flags of wattlock.journal".into()));
     }
     let (epoch, since) = (be64(&bytes[16..24]), be64(&bytes[60..68]));
     let mut origin = [0; 8];
@@ -136,7 +159,8 @@ pub(super) fn read_record(
     }
     let durable = be64(&text[..8]);
     let Some(ops) = parse_ops(&text[8..]) else {
-        return Err(Error::Damaged(format!("the journal's record at {at} is none of this version")));
+        // It authenticates, so a key holder wrote what is unknown here.
+        return Err(Error::Newer(format!("operations in the journal's record at {at}")));
     };
     let record = Record { ops, blob_at: at + RECORD_HEAD as u64, blob_len: blob as u64 };
     Ok(Some((number, durable, record, at + total.next_multiple_of(8) as u64)))

@@ -37,7 +37,7 @@ impl Tree {
         crypto: &mut impl Crypto,
     ) -> Result<copies::Shown, Error> {
         let own = || survey.own.iter().filter(|(_, what)| *what == Stored::OwnCopy).map(|(stored, _)| stored);
-        let seconds = self.seconds(folder, own(), crypto)?;
+        let (seconds, unread) = self.seconds(folder, own(), crypto)?;
         let mut beside: HashMap<Vec<u8>, Vec<OsString>> = HashMap::new();
         for copy in own() {
             if let Some(entry) = beside_copy(copy.as_bytes()) {
@@ -45,14 +45,24 @@ impl Tree {
             }
         }
         let keys = Keys { folder, seconds: &seconds, beside: &beside };
+        survey.unread.extend(unread);
         let (mut others, mut seen_others) = (Vec::new(), HashMap::new());
         survey.records.extend(seconds.iter().map(|second| (second.stored.clone(), 0)));
         for seen in unknown {
             go_on(stop)?;
-            let Some(Found { named, record, beside }) = keys.what(&seen.stored, crypto)? else {
+            let found = match keys.what(&seen.stored, crypto) {
+                Err(error) if error.is_of_one() => {
+                    survey.unread.push((seen.stored.clone(), error));
+                    None
+                }
+                found => found?,
+            };
+            let Some(Found { named, record, beside }) = found else {
                 survey.foreign.push(seen.stored);
                 continue;
             };
+            // A copy of what could not be read has the name.
+            survey.unread.retain(|(unread, _)| *unread != seen.stored);
             survey.beside.extend(beside.map(|sealed| (seen.stored.clone(), sealed)));
             if let Some(record) = record.and_then(|record| survey.records.get_mut(record)) {
                 record.1 += 1;

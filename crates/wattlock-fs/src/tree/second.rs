@@ -56,52 +56,73 @@ fn copies_among<'a>(names: impl Iterator<Item = &'a OsString>) -> Vec<&'a OsStri
 }
 
 impl Tree {
-    /// The record of that name, if it opens. What cannot be read does not.
+    /// The record of that name, if it opens.
+    ///
+    /// # Errors
+    /// [`Error::Newer`] for one of an unknown version; [`Error::Io`] for one that cannot be read; [`Error::Engine`].
     fn try_record(
         &self,
         fd: &OwnedFd,
         stored: &OsStr,
         crypto: &mut impl Crypto,
     ) -> Result<Option<(Record, Vec<u8>)>, Error> {
-        let content = self.granted(fd, || beneath::content(fd, stored, record::LEN));
-        let Ok(Some(content)) = content else { return Ok(None) };
+        let content = match self.granted(fd, || beneath::content(fd, stored, record::LEN)) {
+            Ok(Some(content)) => content,
+            Ok(None) | Err(Error::Damaged(_)) => return Ok(None),
+            Err(error) if beneath::is_no_file(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
         match Record::open(&content, &self.masters(), crypto) {
             Ok(record) => Ok(Some((record, content))),
-            Err(error @ Error::Engine(_)) => Err(error),
-            Err(_) => Ok(None),
+            Err(Error::Damaged(_)) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
     /// The first copy of a folder's record that opens, to be asked for if the record does not.
+    ///
+    /// # Errors
+    /// If none opens, why one of them could not be looked at: it may be the one.
     pub(super) fn good_copy(
         &self,
         fd: &OwnedFd,
         crypto: &mut impl Crypto,
     ) -> Result<Option<(Record, Vec<u8>)>, Error> {
-        let names = self.granted(fd, || names_in(fd)).unwrap_or_default();
+        let names = self.granted(fd, || names_in(fd))?;
+        let mut unread = None;
         for stored in copies_among(names.iter()) {
-            if let Some(good) = self.try_record(fd, stored, crypto)? {
-                return Ok(Some(good));
+            match self.try_record(fd, stored, crypto) {
+                Ok(Some(good)) => return Ok(Some(good)),
+                Ok(None) => {}
+                Err(error) => _ = unread.get_or_insert(error),
             }
         }
-        Ok(None)
+        unread.map_or(Ok(None), Err)
     }
 
-    /// The other keys of a folder in which these files of our own were seen. Reads nothing if no copy of a record is among
-    /// them.
+    /// The other keys of a folder in which these files of our own were seen, and those of them that may have more. Reads
+    /// nothing if no copy of a record is among them.
     pub(super) fn seconds<'a>(
         &self,
         folder: &Folder,
         own: impl Iterator<Item = &'a OsString>,
         crypto: &mut impl Crypto,
-    ) -> Result<Vec<Second>, Error> {
-        let (mut ids, mut seconds) = (vec![folder.record], Vec::new());
+    ) -> Result<(Vec<Second>, Vec<(OsString, Error)>), Error> {
+        let (mut ids, mut seconds, mut unread) = (vec![folder.record], Vec::new(), Vec::new());
         let copies = if folder.record.is_some() { copies_among(own) } else { Vec::new() };
         let record = OsString::from(record::NAME);
         // Another program may have put another record in the place of the one that the folder was opened with.
         let all = (!copies.is_empty()).then_some(&record).into_iter().chain(copies);
         for stored in all {
-            let Some((record, _)) = self.try_record(&folder.fd, stored, crypto)? else { continue };
+            let record = match self.try_record(&folder.fd, stored, crypto) {
+                Ok(Some((record, _))) => record,
+                Ok(None) => continue,
+                Err(error) if error.is_of_one() => {
+                    unread.push((stored.clone(), error));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             if !ids.contains(&Some(record.id)) {
                 ids.push(Some(record.id));
                 let added = added_to_record(stored).unwrap_or(record::NAME.as_bytes()).to_vec();
@@ -109,7 +130,7 @@ impl Tree {
                 seconds.push(Second { stored: stored.clone(), added, key });
             }
         }
-        Ok(seconds)
+        Ok((seconds, unread))
     }
 
     /// Puts the copy that opened a folder in the place of its lost record, which stays beside it. Until that is done the

@@ -122,7 +122,14 @@ impl Tree {
                 continue;
             }
             let stored = OsString::from_vec(stored.to_vec());
-            match self.stored(folder, &stored, crypto)? {
+            let what = match self.stored(folder, &stored, crypto) {
+                Err(error) if error.is_of_one() => {
+                    survey.unread.push((stored.clone(), error));
+                    Stored::Foreign
+                }
+                what => what?,
+            };
+            match what {
                 Stored::Foreign => unknown.push(Seen { stored, inode: entry.ino(), kind: entry.file_type() }),
                 Stored::Entry(name) => {
                     let seen = Seen { stored, inode: entry.ino(), kind: entry.file_type() };
@@ -222,14 +229,6 @@ impl Tree {
         stored.as_bytes().starts_with(b".") || !begins_as_ours(folder, stored)
     }
 
-    /// What is to be said of [`Stored::Foreign`], behind its stored name.
-    pub fn said_of_foreign(&self, folder: &Folder, stored: &OsStr) -> &'static str {
-        match self.is_of_others(folder, stored) {
-            true => OF_OTHERS,
-            false => NAMELESS,
-        }
-    }
-
     /// The name that a stored name is shown by; `None` for what is none, and for what is known from a listing only.
     ///
     /// # Errors
@@ -268,6 +267,9 @@ impl Tree {
 
 /// The sealed name of a stored one; of a long one from the file beside it, or the first of these copies of that file that
 /// has it, and then it says so. `None` for what has none.
+///
+/// # Errors
+/// [`Error::Io`] if one of those files is there and cannot be read, and no other has it; [`Error::Engine`].
 pub(super) fn sealed_name(
     folder: &Folder,
     stored: &[u8],
@@ -278,14 +280,18 @@ pub(super) fn sealed_name(
         return Ok(names::decode(stored).map(|sealed| (sealed, false)));
     };
     let own = OsString::from_vec([stored, SIDECAR.as_bytes()].concat());
+    let mut unread = None;
     for beside in std::iter::once(&own).chain(copies) {
-        if let Ok(Some(sealed)) = beneath::content(&folder.fd, beside, names::NAME_MAX + names::VECTOR)
-            && names::encode(&hash(&sealed, crypto)?).as_bytes() == wanted
-        {
-            return Ok(Some((sealed, *beside != own)));
+        match beneath::content(&folder.fd, beside, names::NAME_MAX + names::VECTOR) {
+            Ok(Some(sealed)) if names::encode(&hash(&sealed, crypto)?).as_bytes() == wanted => {
+                return Ok(Some((sealed, *beside != own)));
+            }
+            Ok(_) | Err(Error::Damaged(_)) => {}
+            Err(error) if beneath::is_no_file(&error) => {}
+            Err(error) => _ = unread.get_or_insert(error),
         }
     }
-    Ok(None)
+    unread.map_or(Ok(None), Err)
 }
 
 /// The name in the sealed form that a stored name has.
@@ -307,12 +313,16 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// What it is shown as; `None` if the listing did not say what it is, and it is gone meanwhile.
+    /// What it is shown as; `None` if the listing did not say what it is, and it is gone meanwhile. Of one that cannot be
+    /// looked at the type stays unknown.
     pub(super) fn shown(self, folder: &Folder, name: Vec<u8>) -> Option<Listed> {
         let Seen { stored, inode, mut kind } = self;
         if kind == FileType::Unknown {
-            let status = rustix::fs::statat(&folder.fd, &*stored, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            kind = FileType::from_raw_mode(status.st_mode);
+            match rustix::fs::statat(&folder.fd, &*stored, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(status) => kind = FileType::from_raw_mode(status.st_mode),
+                Err(Errno::NOENT) => return None,
+                Err(_) => {}
+            }
         }
         Some(Listed { name, stored, inode, kind })
     }
@@ -339,9 +349,9 @@ pub(super) fn go_on(stop: &dyn Fn() -> bool) -> Result<(), Error> {
 }
 
 /// Said of what another program has put into a volume.
-pub(crate) const OF_OTHERS: &str = "another program's, and not of this volume";
+pub const OF_OTHERS: &str = "another program's, and not of this volume";
 /// Said of an entry whose stored name does not open.
-pub(crate) const NAMELESS: &str = "its name does not authenticate";
+pub const NAMELESS: &str = "its name does not authenticate";
 
 /// What a stored name is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -369,6 +379,9 @@ pub struct Survey {
     pub own: Vec<(OsString, Stored)>,
     /// Other records of the folder that open, and how many names each does.
     pub records: Vec<(OsString, usize)>,
+    /// Names and records of the folder that cannot be read, or are a newer program's, with why. What is shown by no name may
+    /// have one.
+    pub unread: Vec<(OsString, Error)>,
     /// Entries of long names whose sealed name only a copy of the file beside them has, with that name.
     pub beside: Vec<(OsString, Vec<u8>)>,
 }

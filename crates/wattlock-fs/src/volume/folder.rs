@@ -19,6 +19,7 @@ use super::{
 };
 use crate::Error;
 use crate::beneath;
+use crate::store::JOURNAL;
 
 /// How a user proves that a volume may be opened: identities, a passphrase, or both.
 pub struct Access {
@@ -205,6 +206,18 @@ impl Folder {
         }
     }
 
+    /// Fails if a newer program wrote the volume's journal: what that says of files is unknown. One that this user may not
+    /// open is for a start to refuse.
+    ///
+    /// # Errors
+    /// [`Error::Newer`]; [`Error::Io`].
+    pub fn refuse_newer_journal(&self) -> Result<(), Error> {
+        match beneath::open(&self.fd, JOURNAL, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()) {
+            Ok(fd) if is_file(&fd) => crate::journal::refuse_newer(&File::from(fd)),
+            _ => Ok(()),
+        }
+    }
+
     /// A line for each locked identity that does not open the volume, as far as that shows without a passphrase.
     ///
     /// # Errors
@@ -382,6 +395,11 @@ impl Folder {
     }
 }
 
+fn is_file(fd: &OwnedFd) -> bool {
+    let kind = rustix::fs::fstat(fd).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    matches!(kind, Ok(FileType::RegularFile))
+}
+
 /// Opens and reads the volume's sealed file.
 fn unseal(
     sealed: &[u8],
@@ -391,6 +409,9 @@ fn unseal(
     let opened = Unlock::new(identities).open_bytes(sealed, source);
     let content = opened.map_err(|error| match error {
         wattlock_files::Error::NoMatchingKey => Error::NoMatchingKey,
+        wattlock_files::Error::UnknownVersion { version, .. } => {
+            Error::Newer(format!("version {version} of {FILE}"))
+        }
         error => error.into(),
     })?;
     Volume::parse(&content)

@@ -277,7 +277,11 @@ fn a_damaged_folder_record_is_an_error_of_that_folder_alone() {
         let mut bad = good.clone();
         bad[at] ^= 0x10;
         fs::write(record(0), &bad).unwrap();
-        assert!(matches!(tree.folder(&root, &entries[0], crypto), Err(Error::Damaged(_))), "{at}");
+        match tree.folder(&root, &entries[0], crypto).map(drop) {
+            Err(Error::Newer(_)) => assert_eq!(at, 8),
+            Err(Error::Damaged(_)) => assert_ne!(at, 8),
+            other => panic!("{at}: {other:?}"),
+        }
     }
     for bad in [&good[..127], &[&good[..], b"x"].concat()] {
         fs::write(record(0), bad).unwrap();

@@ -117,12 +117,24 @@ fn settings_that_are_no_possible_form_name_the_line_and_quote_nothing() {
     assert!(matches!(Volume::parse(newer.as_bytes()), Err(Error::Version(version)) if version == "2"));
     let lines: Vec<&str> = text.lines().collect();
     for at in 0..lines.len() {
-        for change in ["", "x", "key 0 00", "id 00", "names none", "chunk 5", "opener", "opener a/b age1"] {
+        for change in ["", "X", "key 0 00", "id 00", "names", "chunk x", "opener", "opener a/b age1"] {
             let mut changed = lines.clone();
             changed[at] = change;
             let error = Volume::parse((changed.join("\n") + "\n").as_bytes()).unwrap_err();
             assert!(matches!(error, Error::BadVolume(_)), "{at} {change}: {error}");
             assert_eq!(error.exit_code(), 82);
+        }
+        // What has a form that a later version may have given it is no damage, wherever it may stand.
+        let word = lines[at].split(' ').next().unwrap_or_default();
+        let newer = [("chunk", "chunk 5"), ("names", "names none")].into_iter().filter(|(of, _)| *of == word);
+        let newer =
+            newer.map(|(_, change)| change).chain(["x", "sparse-names 7"].into_iter().filter(|_| at > 0));
+        for change in newer {
+            let mut changed = lines.clone();
+            changed[at] = change;
+            let error = Volume::parse((changed.join("\n") + "\n").as_bytes()).unwrap_err();
+            assert!(matches!(error, Error::Newer(_)) && error.exit_code() == 81, "{at} {change}: {error}");
+            assert!(error.to_string().contains(&format!("line {}", at + 1)), "{error}");
         }
         let mut twice = lines.clone();
         twice.insert(at, lines[at]);

@@ -1,7 +1,7 @@
 //! What `cp -a` keeps beside the content: owner, mode, access control lists, extended attributes and times.
 //!
 //! What the system refuses (another owner to an ordinary user, attributes to a file system that has none) is left out
-//! and told once.
+//! and told once. What the system does not let this user read is told, and decides the exit code.
 
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
@@ -31,26 +31,32 @@ pub fn attributes(
     let stored = match system::list(at.as_ref()) {
         Ok(stored) => stored,
         Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
-        Err(_) => {
-            report.left_out("extended attributes", path);
+        Err(error) => {
+            report.fail(path, about(path, Error::io("reading extended attributes", error)));
             return Ok(Vec::new());
         }
     };
     let mut attributes = Vec::new();
     for name in stored {
+        let clear = match side.clear_name(name.clone()) {
+            Ok(Some(clear)) => clear,
+            Ok(None) => continue,
+            Err(error @ Error::Damaged(_)) => {
+                report.fail(path, about(path, error));
+                continue;
+            }
+            Err(error) => return Err(about(path, error)),
+        };
         let value = match system::get(at.as_ref(), OsStr::from_bytes(&name)) {
             Ok(value) => value,
             Err(Errno::NODATA) => continue,
-            Err(_) => {
-                report.left_out("extended attributes", path);
+            Err(error) => {
+                report.fail(path, about(path, Error::io("reading extended attributes", error)));
                 continue;
             }
         };
-        let clear = side.clear_name(name).and_then(|name| {
-            name.map(|name| side.clear_value(&name, value).map(|value| (name, value))).transpose()
-        });
-        match clear {
-            Ok(clear) => attributes.extend(clear),
+        match side.clear_value(&clear, value) {
+            Ok(value) => attributes.push((clear, value)),
             Err(error @ Error::Damaged(_)) => report.fail(path, about(path, error)),
             Err(error) => return Err(about(path, error)),
         }

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use wattlock_fs::Error;
 use wattlock_fs::content::Content;
 use wattlock_fs::store::{FolderStore, Place};
-use wattlock_fs::tree::Entry;
+use wattlock_fs::tree::{Entry, OF_OTHERS};
 
 use super::side::{Seen, Side};
 use crate::fs::world::{Inner, World, about, parts, status};
@@ -64,14 +64,19 @@ impl Side for World {
         super::pin(dir.folder.fd().as_fd(), &entry.stored)
     }
 
-    fn list(&mut self, dir: &Inner) -> Result<Vec<Vec<u8>>, Error> {
-        let (listed, foreign) = World::list(self, dir)?;
-        for stored in &foreign {
-            let what = self.tree.said_of_foreign(&dir.folder, stored);
-            let stored = wattlock_door::one_line(Path::new(stored));
-            eprintln!("wattlock: {stored}: {what}: left out");
+    fn list(&mut self, dir: &Inner) -> Result<(Vec<Vec<u8>>, Vec<(OsString, Error)>), Error> {
+        let (listed, unnamed) = self.list_all(dir)?;
+        let mut refused = Vec::new();
+        for (stored, why) in unnamed {
+            match why {
+                Some(error) => refused.push((stored, error)),
+                None => {
+                    let stored = wattlock_door::one_line(Path::new(&stored));
+                    eprintln!("wattlock: {stored}: {OF_OTHERS}: left out");
+                }
+            }
         }
-        Ok(listed.into_iter().map(|entry| entry.name).collect())
+        Ok((listed.into_iter().map(|entry| entry.name).collect(), refused))
     }
 
     fn look(&mut self, dir: &Inner, name: &[u8]) -> Result<Option<Seen>, Error> {

@@ -226,11 +226,11 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
         if !self.recursive {
             return Err(needs_recursive(path));
         }
-        let names = self.from.list(&source).map_err(|error| about(path, error))?;
+        let names = self.names(&source, path)?;
         let (target, ours) = match folder {
             // A folder with anything else in it, /tmp for one, keeps its own mode and owner.
             Some(folder) => {
-                let there = self.to.list(&folder).map_err(|error| about(to, error))?;
+                let (there, _) = self.to.list(&folder).map_err(|error| about(to, error))?;
                 let ours = there.iter().all(|name| names.contains(name) || is_hidden(name));
                 (folder, ours)
             }
@@ -249,6 +249,17 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
             true => self.give(self.to.fd(&target), &seen, &attributes, to),
             false => Ok(()),
         }
+    }
+
+    /// The names in a folder to copy. What has none is refused.
+    fn names(&mut self, folder: &F::Dir, path: &Path) -> Result<Vec<Vec<u8>>> {
+        let (names, unnamed) = self.from.list(folder).map_err(|error| about(path, error))?;
+        for (stored, error) in unnamed {
+            let path = path.join(stored);
+            let error = about(&path, error);
+            self.report.refuse(&path, error);
+        }
+        Ok(names)
     }
 
     /// Copies an entry. An error is one that ends the copy; any other is told, and the copy goes on.
@@ -294,7 +305,7 @@ impl<'a, F: Side, T: Side> Copier<'a, F, T> {
             None => self.made_folder(to)?,
         };
         let attributes = give::attributes(self.from, fd, &from.path, &mut self.report)?;
-        for name in self.from.list(&inside).map_err(|error| about(&from.path, error))? {
+        for name in self.names(&inside, &from.path)? {
             self.each(&At::below(&inside, &from.path, &name), &At::below(&target, &to.path, &name))?;
         }
         // Last: what is made in a folder changes its times, and its own mode may forbid it.

@@ -1,6 +1,6 @@
 //! The system's side of a copy.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -69,7 +69,7 @@ impl Side for Outside {
         super::pin(dir.as_fd(), os(name))
     }
 
-    fn list(&mut self, dir: &Self::Dir) -> Result<Vec<Vec<u8>>, Error> {
+    fn list(&mut self, dir: &Self::Dir) -> Result<(Vec<Vec<u8>>, Vec<(OsString, Error)>), Error> {
         let failed = |error: Errno| Error::io("listing a folder", error);
         let mut names = Vec::new();
         for entry in Dir::read_from(&**dir).map_err(failed)? {
@@ -82,7 +82,7 @@ impl Side for Outside {
             }
         }
         names.sort();
-        Ok(names)
+        Ok((names, Vec::new()))
     }
 
     #[allow(clippy::unnecessary_cast, reason = "the field's type differs between architectures")]

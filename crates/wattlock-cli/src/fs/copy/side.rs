@@ -3,6 +3,7 @@
 //! Folders are descriptors, and what is in them is named by one component: another program that moves folders or plants
 //! links meanwhile leads no copy astray.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -89,8 +90,8 @@ pub trait Side {
     fn fd<'a>(&self, dir: &'a Self::Dir) -> BorrowedFd<'a>;
     /// A descriptor that names an entry, of whatever kind, without opening it.
     fn pin(&mut self, dir: &Self::Dir, name: &[u8]) -> Result<OwnedFd, Error>;
-    /// The names in a folder.
-    fn list(&mut self, dir: &Self::Dir) -> Result<Vec<Vec<u8>>, Error>;
+    /// The names in a folder; and what is there and has none, each with why.
+    fn list(&mut self, dir: &Self::Dir) -> Result<(Vec<Vec<u8>>, Vec<(OsString, Error)>), Error>;
     /// What a name stands for; `None` for nothing.
     fn look(&mut self, dir: &Self::Dir, name: &[u8]) -> Result<Option<Seen>, Error>;
     /// A symbolic link's target: of the link that a descriptor names, which has this name.

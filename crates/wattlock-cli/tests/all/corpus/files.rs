@@ -11,8 +11,8 @@ use super::{Corpus, Piece, What, altered, versions};
 pub(super) struct File {
     /// Each opens it alone.
     #[serde(default)]
-    identities: Vec<String>,
-    passphrase: Option<String>,
+    pub(super) identities: Vec<String>,
+    pub(super) passphrase: Option<String>,
     bytes: usize,
     clear: String,
     /// What comes out is a .gz of the content.
@@ -23,7 +23,7 @@ pub(super) struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stream {
-    identities: Vec<String>,
+    pub(super) identities: Vec<String>,
     #[serde(default)]
     joined: bool,
     /// The exit code: a cut stream is opened as far as it goes.
@@ -64,7 +64,7 @@ impl File {
 }
 
 impl Stream {
-    fn open(&self, corpus: &Corpus, from: &str) -> (i32, Vec<u8>) {
+    pub(super) fn open(&self, corpus: &Corpus, from: &str) -> (i32, Vec<u8>) {
         let joined = if self.joined { &["--joined"][..] } else { &[] };
         let mut command = corpus.command(&[&["stream", "open", "-i", &self.identities[0]], joined].concat());
         let output = command.stdin(fs::File::open(corpus.at(from)).unwrap()).output().unwrap();

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod files;
+mod newer;
 mod settings;
 mod topics;
 mod volumes;

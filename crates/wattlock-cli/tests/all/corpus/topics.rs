@@ -18,7 +18,7 @@ use super::{Corpus, Piece, What, altered, versions};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Entry {
-    identities: Vec<String>,
+    pub(super) identities: Vec<String>,
     label: String,
     signer: Option<String>,
 }
@@ -29,7 +29,7 @@ pub(super) struct Topic {
     topic: String,
     /// The folder of its keys.
     keys: String,
-    identities: Vec<String>,
+    pub(super) identities: Vec<String>,
     /// The stream key under which record keys are hidden.
     names: Option<String>,
     bytes: usize,

@@ -16,9 +16,9 @@ use crate::desk::{fuse, skipped};
 #[serde(deny_unknown_fields)]
 pub(super) struct Volume {
     /// Each opens it alone, as the passphrase does.
-    identities: Vec<String>,
-    passphrase: Option<String>,
-    tree: Vec<Entry>,
+    pub(super) identities: Vec<String>,
+    pub(super) passphrase: Option<String>,
+    pub(super) tree: Vec<Entry>,
     /// The trees before each replacement that the journal has and that is not in place.
     #[serde(default)]
     before: Vec<Vec<Entry>>,
@@ -27,8 +27,8 @@ pub(super) struct Volume {
 /// What a volume has at a path. What is not named is not the volume's promise.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
-    path: String,
+pub(super) struct Entry {
+    pub(super) path: String,
     kind: String,
     mode: Option<u32>,
     mtime_ns: Option<i64>,
@@ -72,7 +72,7 @@ fn attributes(path: &Path) -> BTreeMap<String, String> {
 }
 
 /// The paths of all entries in a folder, relative to it.
-fn all_in(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn all_in(folder: &Path) -> Vec<PathBuf> {
     let (mut found, mut left) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(next) = left.pop() {
         for entry in fs::read_dir(next).unwrap().map(Result::unwrap) {
@@ -97,7 +97,7 @@ fn contents(corpus: &Corpus, folder: &Path) -> BTreeMap<String, String> {
 }
 
 /// Compares a folder with what must be in it.
-fn same(corpus: &Corpus, folder: &Path, tree: &[Entry], attributed: bool, what: &str) {
+pub(super) fn same(corpus: &Corpus, folder: &Path, tree: &[Entry], attributed: bool, what: &str) {
     let there: Vec<PathBuf> = all_in(folder);
     let mut expected: Vec<PathBuf> = tree.iter().map(|entry| PathBuf::from(&entry.path)).collect();
     expected.sort();
@@ -153,7 +153,7 @@ impl Corpus {
 }
 
 impl Volume {
-    fn copied(&self, corpus: &Corpus, way: [&str; 2], name: &str) -> (i32, PathBuf) {
+    pub(super) fn copied(&self, corpus: &Corpus, way: [&str; 2], name: &str) -> (i32, PathBuf) {
         let out = corpus.at("copied");
         let _ = fs::remove_dir_all(&out);
         let output = corpus.run(&["fs", "cp", "-q", "-r", way[0], way[1], name, "/", "copied"]);

@@ -27,17 +27,32 @@ fn is_move(error: &std::io::Error) -> bool {
 }
 
 /// What a walk could not look at, and why.
-type Missed = (Place, std::io::Error);
+type Missed = (Place, Error);
 
 /// A file that the journal has content of was not found, and may be in what was missed.
 fn refused((place, error): Missed) -> Error {
-    if error.kind() == std::io::ErrorKind::Interrupted {
-        return wattlock_door::Error::Interrupted.into();
-    }
-    let path = place.shown();
-    let text = format!("it may be in {path}, which cannot be looked at: {error}");
     let what = "finding a file again that the journal has content of";
-    Error::io(what, std::io::Error::new(error.kind(), text))
+    match error {
+        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::Interrupted => {
+            wattlock_door::Error::Interrupted.into()
+        }
+        Error::Io { source, .. } => {
+            let text = format!("it may be in {}, which cannot be looked at: {source}", place.shown());
+            Error::io(what, std::io::Error::new(source.kind(), text))
+        }
+        error => of_newer(&place, error),
+    }
+}
+
+/// An error about a file that the journal has content of, or may have, with its path if a newer program wrote it. Its
+/// content stays in the journal: dropping what was acknowledged is for none but that program.
+pub(super) fn of_newer(place: &Place, error: Error) -> Error {
+    match error {
+        Error::Newer(what) => {
+            Error::Newer(format!("{what} of {}, of which the journal may have content", place.shown()))
+        }
+        error => error,
+    }
 }
 
 /// What is looked for.
@@ -61,11 +76,14 @@ impl Search {
     }
 }
 
-/// The id that a file's header says, if it has one.
-fn id_of(file: &impl File) -> std::io::Result<Option<u64>> {
+/// The id that a file's header says, if it has one. [`Error::Newer`] for one of an unknown version, which may have any.
+fn id_of(file: &impl File) -> Result<Option<u64>, Error> {
     let mut bytes = [0; HEADER_LEN];
-    let got = file.read_at(&mut bytes, 0)?;
-    Ok(Header::parse(&bytes[..got]).ok().map(|header| header.id))
+    let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("finding a file again", error))?;
+    match Header::parse(&bytes[..got]) {
+        Err(Error::Damaged(_)) => Ok(None),
+        parsed => parsed.map(|header| Some(header.id)),
+    }
 }
 
 /// What is where a file was.
@@ -121,7 +139,7 @@ impl<S: Store> Shared<S> {
     }
 
     /// Says what cannot be looked at in a volume that is only read.
-    fn name_unseen(&self, place: &Place, error: &std::io::Error) {
+    pub(super) fn name_unseen(&self, place: &Place, error: &dyn std::fmt::Display) {
         let path = place.shown();
         let why = "what the journal has of files there is not shown";
         lock(&self.lines).push(format!("{path}: cannot be looked at, {error}: {why}"));
@@ -146,14 +164,16 @@ impl<S: Store> Shared<S> {
         search: &mut Search,
         work: &mut Known<'_, S::File>,
     ) -> Result<(), Error> {
-        let failed = |error| Error::io("finding a file again", error);
         let Seen::There(found) = self.find(&lost.place)? else { return Ok(()) };
         match found {
             Some((there, file)) if there.inode.1 == lost.place.inode.1 => {
                 search.tried(there.inode, work(&file, there, lost)?);
             }
             Some((_, file)) => {
-                let elsewhere = id_of(&file).map_err(failed)? == Some(lost.id);
+                let elsewhere = match id_of(&file) {
+                    Err(Error::Newer(_)) => true,
+                    id => id? == Some(lost.id),
+                };
                 search.left.push(Lost { elsewhere, ..lost });
             }
             None => search.left.push(lost),
@@ -224,8 +244,9 @@ impl<S: Store> Shared<S> {
                     search.tried(there.inode, work(&file, there, lost)?);
                 }
                 _ => {
-                    let closed = std::io::ErrorKind::PermissionDenied;
-                    search.missed.get_or_insert((place.clone(), closed.into()));
+                    let closed = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+                    let closed = Error::io("finding a file again", closed);
+                    search.missed.get_or_insert((place.clone(), closed));
                     search.left.push(lost);
                 }
             }
@@ -281,14 +302,17 @@ impl<S: Store> Shared<S> {
             self.store.walk(write, stop, &mut |inode| wanted(inode), &mut |place, file| {
                 match file {
                     Ok(file) => enough = !found(place, file),
-                    Err(error) => _ = missed.get_or_insert((place, error)),
+                    Err(error) => {
+                        _ = missed.get_or_insert((place, Error::io("finding a file again", error)));
+                    }
                 }
                 !enough
             });
             if enough {
                 return None;
             }
-            if !missed.as_ref().is_some_and(|(_, error)| is_move(error)) {
+            let moved = |error: &Error| matches!(error, Error::Io { source, .. } if is_move(source));
+            if !missed.as_ref().is_some_and(|(_, error)| moved(error)) {
                 break;
             }
         }
@@ -356,7 +380,8 @@ impl<S: Store> Shared<S> {
                     Ok(()) | Err(Error::Damaged(_)) => {}
                     Err(Error::Io { source, .. }) if is_move(&source) => moved = true,
                     Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::Interrupted => {}
-                    Err(error @ Error::Io { .. }) => {
+                    // What a newer program wrote may be torn, too: only that one can look.
+                    Err(error @ (Error::Io { .. } | Error::Newer(_))) => {
                         missed += 1;
                         if missed <= LINES {
                             lock(&self.lines).push(format!("{path}: {error}"));

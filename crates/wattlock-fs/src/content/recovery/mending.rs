@@ -14,7 +14,7 @@ use crate::journal::Durable;
 use crate::store::{File, Place, Store};
 
 impl<S: Store> Shared<S> {
-    /// Header and key of a file, if it is the one with this id.
+    /// Header and key of a file, if it is the one with this id. One of an unknown version may be: that is an error.
     pub(in crate::content) fn header_of(
         &self,
         file: &S::File,
@@ -23,7 +23,10 @@ impl<S: Store> Shared<S> {
     ) -> Result<Option<(Header, FileKey)>, Error> {
         let mut bytes = [0; HEADER_LEN];
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
-        let Ok(header) = Header::parse(&bytes[..got]) else { return Ok(None) };
+        let header = match Header::parse(&bytes[..got]) {
+            Err(Error::Damaged(_)) => return Ok(None),
+            parsed => parsed?,
+        };
         if header.id != id {
             return Ok(None);
         }
