@@ -425,8 +425,7 @@ impl Work {
                         return Err(Trouble::Failed(as_is(error)));
                     }
                     done.unreadable.push((record.offset, reason, error.to_string()));
-                    // Skipping what a newer program sealed would lose every record from now on.
-                    if topic.unreadable == Unreadable::Stop || matches!(error, Error::Newer(_)) {
+                    if topic.unreadable == Unreadable::Stop {
                         done.stopped = Some(record.offset);
                         break;
                     }
