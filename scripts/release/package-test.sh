@@ -56,7 +56,7 @@ if [ "$which" = image ]; then
     exit
 fi
 root=$scratch/root
-scripts/release/fresh.sh "$which" bare "$root" nginx openssl python3 ca-certificates man-db
+scripts/release/fresh.sh "$which" bare "$root" nginx openssl python3 ca-certificates man-db mount
 suite=$(. "$root/etc/os-release" && echo "$VERSION_CODENAME")
 packages=${PACKAGES:-$target/packages/$suite}
 [ -d "$packages" ] || fail "no packages in $packages: \`make package\` builds them"

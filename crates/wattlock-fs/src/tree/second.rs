@@ -55,6 +55,9 @@ fn copies_among<'a>(names: impl Iterator<Item = &'a OsString>) -> Vec<&'a OsStri
     copies
 }
 
+/// Stored names of what could not be read, and why.
+pub(super) type Unread = Vec<(OsString, Error)>;
+
 impl Tree {
     /// The record of that name, if it opens.
     ///
@@ -107,7 +110,7 @@ impl Tree {
         folder: &Folder,
         own: impl Iterator<Item = &'a OsString>,
         crypto: &mut impl Crypto,
-    ) -> Result<(Vec<Second>, Vec<(OsString, Error)>), Error> {
+    ) -> Result<(Vec<Second>, Unread), Error> {
         let (mut ids, mut seconds, mut unread) = (vec![folder.record], Vec::new(), Vec::new());
         let copies = if folder.record.is_some() { copies_among(own) } else { Vec::new() };
         let record = OsString::from(record::NAME);
