@@ -202,6 +202,13 @@ pub fn conf(text: &str) -> Option<PathBuf> {
     all(text, "wattlock_openssl_conf").into_iter().next().map(|(_, path)| PathBuf::from(path))
 }
 
+/// The text with another file in the place of the `openssl.cnf` that our lines name.
+pub fn with_conf(text: &str, conf: &Path, other: &Path) -> String {
+    let [conf, other] = [conf, other].map(|path| path.display().to_string());
+    let lines = text.split_inclusive('\n');
+    lines.map(|line| if marked(line) { line.replace(&conf, &other) } else { line.to_owned() }).collect()
+}
+
 /// The text without our lines.
 pub fn disabled(text: &str) -> String {
     text.split_inclusive('\n').filter(|line| !marked(line)).collect()

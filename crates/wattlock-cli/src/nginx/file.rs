@@ -212,21 +212,31 @@ pub fn test(
         Some(_) => {}
     }
     // The last: warnings that stand before it quote what users wrote, ends of lines too.
-    let wrong = said.lines().rfind(|line| line.starts_with(EMERG)).or(said.lines().next());
+    let wrong = said.lines().filter_map(emergency).next_back().or(said.lines().next());
     let wrong = wrong.unwrap_or("no reason given");
     Err(Refused {
-        words: format!("nginx -t refuses it: {}", wrong.escape_debug()),
+        words: format!("nginx -t refuses it: {}", one_line(Path::new(wrong))),
         at: unknown(wrong),
         ended: false,
     })
 }
 
-const EMERG: &str = "nginx: [emerg] ";
+/// What a line says that ends nginx, without what stands before it:
+/// `nginx: [emerg] WORDS`, or `2026/11/27 21:42:43 [emerg] 73#73: WORDS`.
+fn emergency(line: &str) -> Option<&str> {
+    let (head, words) = line.split_once("[emerg] ")?;
+    let is_time = |c: char| c.is_ascii_digit() || "/: ".contains(c);
+    match head {
+        "nginx: " => Some(words),
+        _ if head.chars().all(is_time) => Some(words.split_once(": ")?.1),
+        _ => None,
+    }
+}
 
 /// Where nginx says that a directive of ours is which it does not know. [`edit::set_aside`] looks whether one is there.
 fn unknown(wrong: &str) -> Option<(PathBuf, usize)> {
-    // nginx: [emerg] unknown directive "wattlock_status" in /etc/nginx/conf.d/a.conf:3
-    let rest = wrong.strip_prefix(EMERG)?.strip_prefix("unknown directive \"wattlock")?;
+    // unknown directive "wattlock_status" in /etc/nginx/conf.d/a.conf:3
+    let rest = wrong.strip_prefix("unknown directive \"wattlock")?;
     let (path, line) = rest.rsplit_once("\" in ")?.1.trim().rsplit_once(':')?;
     Some((PathBuf::from(path), line.parse().ok()?))
 }
@@ -304,16 +314,21 @@ mod tests {
 
     #[test]
     fn the_place_of_an_unknown_directive_is_what_nginx_says_last() {
-        let at = |line: &str| unknown(line).map(|(path, line)| (path.display().to_string(), line));
+        let at = |line: &str| {
+            emergency(line).and_then(unknown).map(|(path, line)| (path.display().to_string(), line))
+        };
         let place = Some(("/etc/nginx/a.conf".to_owned(), 3));
-        assert_eq!(at("nginx: [emerg] unknown directive \"wattlock_status\" in /etc/nginx/a.conf:3"), place);
-        let twice = "nginx: [emerg] unknown directive \"wattlock\" in /b.conf:1\" in /etc/nginx/a.conf:3";
-        assert_eq!(at(twice), place);
+        for head in ["nginx: [emerg] ", "2026/11/27 21:42:43 [emerg] 73#73: "] {
+            let said = |words: &str| at(&format!("{head}unknown directive \"{words}"));
+            assert_eq!(said("wattlock_status\" in /etc/nginx/a.conf:3"), place);
+            assert_eq!(said("wattlock\" in /b.conf:1\" in /etc/nginx/a.conf:3"), place);
+            assert_eq!(said("other\" in /a:3"), None);
+        }
         for other in [
             "nginx: [warn] unknown directive \"wattlock\" in /a:3",
             "x nginx: [emerg] unknown directive \"wattlock\" in /a:3",
             "nginx: [emerg] host \"unknown directive \"wattlock\" in /a:3",
-            "nginx: [emerg] unknown directive \"other\" in /a:3",
+            "nginx: [warn] \"[emerg] unknown directive \"wattlock\" in /a:3",
         ] {
             assert_eq!(at(other), None, "{other}");
         }

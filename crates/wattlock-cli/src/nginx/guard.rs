@@ -208,7 +208,9 @@ impl Attempt<'_> {
                 return Ok(false);
             }
             let candidate = beside(conf, &text_of(change.after.as_deref().unwrap_or_default()))?;
-            self.test(self.named, Environment::Names(candidate.path())).map_err(anyhow::Error::from)?;
+            // Its lines, too, name the file.
+            let lines = beside(self.named, &edit::with_conf(&self.before, conf, candidate.path()))?;
+            self.test(lines.path(), Environment::Names(candidate.path())).map_err(anyhow::Error::from)?;
             change.make().map(|()| true)
         });
         match (made, why) {
