@@ -559,7 +559,7 @@ def case_nginx_starts_whatever_becomes_of_module_and_provider():
     }
     for name, (place, damage) in damages.items():
         enable("--hybrid")
-        on = NGINX.read_text()
+        on, block = NGINX.read_text(), OWN.read_bytes()
         damage()
         without_provider = name in ("no provider", "no library")
         if without_provider:
@@ -567,6 +567,7 @@ def case_nginx_starts_whatever_becomes_of_module_and_provider():
             assert "no provider: " in said and "no X25519MLKEM768" in said or openssl_has_the_hybrid(), said
         for command in ((), ("/etc/init.d/nginx", "restart")):
             NGINX.write_text(on)
+            OWN.write_bytes(block)
             with running(*command) as said:
                 serves()
                 assert openssl_has_the_hybrid() or not hybrid_is_offered(), name
@@ -964,7 +965,8 @@ def case_words_of_other_users_are_not_believed():
                   f"x\nnginx: [emerg] module wattlock in {link}:1"):
         # Twice one name: nginx says it. Then also with a fault of another kind behind it, and in such a fault.
         server, text = f"server {{ listen 127.0.0.1:1; server_name '{words}'; }}\n", NGINX.read_text()
-        for conf, bad in ((server + server, ""), (server + server, "no_such_directive on;\n"), (f"'{words}' on;\n", "")):
+        twice, bad = server + server, "no_such_directive on;\n"
+        for conf, bad in ((twice, ""), (twice, bad), (f"'{words}' on;\n", "")):
             theirs.write_text(conf)
             os.chown(theirs, 1000, 1000)
             NGINX.write_text(text + bad)
@@ -1085,7 +1087,8 @@ def case_systemd_knows_the_guard_before_there_are_lines():
     pathlib.Path("/run/systemd/system").mkdir(parents=True)
     program = pathlib.Path("/usr/local/sbin/systemctl")
     program.parent.mkdir(exist_ok=True)
-    program.write_text(f"#!/bin/sh\necho $1 $(grep -c '{MARK}' {NGINX}) $(test -e {DROPIN} && echo guarded) >>/run/calls\n")
+    program.write_text(f"#!/bin/sh\necho $1 $(grep -c '{MARK}' {NGINX}) $(test -e {DROPIN} && echo guarded) "
+                       ">>/run/calls\n")
     program.chmod(0o755)
     calls = pathlib.Path("/run/calls")
     enable()
