@@ -184,7 +184,8 @@ fn write(path: &Path, folder: &Path, text: &[u8]) -> Result<()> {
     };
     new.as_file().set_permissions(permissions)?;
     new.as_file().sync_all()?;
-    new.persist(path)?;
+    // An error with the file in it would keep the file.
+    new.persist(path).map_err(|error| error.error)?;
     Ok(())
 }
 
