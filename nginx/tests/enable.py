@@ -874,6 +874,8 @@ def case_scripts_of_packages_undo_it_and_guard_a_new_nginx():
         """A package's script; it looks for programs where packages install them, and here they are elsewhere."""
         text = (HERE.parents[1] / "debian" / name).read_text()
         assert "\nPATH=" in text
+        text = text.replace("/usr/bin/wattlock nginx guard", f"{WATTLOCK} nginx guard")
+        text = text.replace("(/usr/(lib|share)/nginx/)?modules/", f"{MODULE.parent}/")
         run("sh", "-c", text.replace("\nPATH=", "\nPATH=/usr/local/bin:"), name, *words)
 
     before = snapshot()
