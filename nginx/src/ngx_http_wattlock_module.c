@@ -325,7 +325,7 @@ wattlock_set_provider(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 /* wattlock_openssl_conf FILE: the provider, if no openssl.cnf has loaded it. At once, so that what is read next finds
- * it. `wattlock nginx guard` looks for these words. */
+ * it. */
 static char *
 wattlock_set_openssl_conf(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {

@@ -350,7 +350,9 @@ def case_an_nginx_that_was_broken_before_is_said_and_left():
 
 def case_a_module_that_a_package_loads_is_not_loaded_again():
     link = pathlib.Path("/etc/nginx/modules-enabled/50-mod-http-wattlock.conf")
-    link.write_text(f"load_module {MODULE};\n")
+    target = pathlib.Path("/run/mod-http-wattlock.conf")
+    target.write_text(f"load_module {MODULE};\n")
+    link.symlink_to(target)
     before = snapshot()
     enable("--hybrid")
     assert "load_module" not in NGINX.read_text()
@@ -478,6 +480,8 @@ def case_restart_is_done_if_it_is_asked_for():
         site(STATUS)
         run("nginx", "-s", "reload")
         until(lambda: fetch("/wattlock_status")[1].startswith("{"), "the new worker")
+        # The master tells the old worker to end 100 ms after it has started the new one.
+        time.sleep(0.5)
         assert pid() != old and active() == (True, "")
 
 
@@ -557,23 +561,28 @@ def case_nginx_starts_whatever_becomes_of_module_and_provider():
     }
     for name, (place, damage) in damages.items():
         enable("--hybrid")
-        on = NGINX.read_text()
+        on, block = NGINX.read_text(), OWN.read_bytes()
         damage()
-        if name in ("no provider", "no library"):
+        without_provider = name in ("no provider", "no library")
+        if without_provider:
             said = run("nginx", "-t")
             assert "no provider: " in said and "no X25519MLKEM768" in said or openssl_has_the_hybrid(), said
         for command in ((), ("/etc/init.d/nginx", "restart")):
             NGINX.write_text(on)
+            OWN.write_bytes(block)
             with running(*command) as said:
                 serves()
                 assert openssl_has_the_hybrid() or not hybrid_is_offered(), name
-                if not command:
+                if not command and not without_provider:
                     assert said.count("wattlock: nginx starts without Wattlock") == 1, f"{name}: {said}"
                     assert "wattlock nginx enable --hybrid` puts them back" in said, said
-            assert MARK not in NGINX.read_text(), name
+            assert (MARK in NGINX.read_text()) == without_provider, name
             run("nginx", "-t", "-q")
         assert guard() == "", "a second time there is nothing to do"
         mounted(place, ARGS.module if place == MODULE else ARGS.provider)
+        if without_provider:
+            with running():
+                assert hybrid_is_offered(), "it is there again when the provider is"
         enable("--hybrid")
         assert NGINX.read_text() == on, "its lines are back"
         assert guard() == ""
@@ -696,9 +705,15 @@ def case_the_guard_follows_the_systems_openssl_cnf():
     SYSTEM.write_text(theirs.replace("x=y", "provider=default"))
     with running() as said:
         serves()
-    assert f"{OWN} is without Wattlock" in said and said.count("wattlock: ") == 1, said
-    assert guard() == "" and MARK not in NGINX.read_text()
+    assert said.count(f"{OWN} is without Wattlock") == 1, said
+    assert guard() == "" and MARK in NGINX.read_text()
+    # It is there again once it can follow.
     SYSTEM.write_bytes(before[str(SYSTEM)][3])
+    site(STATUS)
+    with running() as said:
+        assert active() == (True, "")
+    assert "follows it" in said and guard() == "", said
+    site()
     disable()
     same(before, snapshot())
 
@@ -861,6 +876,8 @@ def case_scripts_of_packages_undo_it_and_guard_a_new_nginx():
         """A package's script; it looks for programs where packages install them, and here they are elsewhere."""
         text = (HERE.parents[1] / "debian" / name).read_text()
         assert "\nPATH=" in text
+        text = text.replace("/usr/bin/wattlock nginx guard", f"{WATTLOCK} nginx guard")
+        text = text.replace("(/usr/(lib|share)/nginx/)?modules/", f"{MODULE.parent}/")
         run("sh", "-c", text.replace("\nPATH=", "\nPATH=/usr/local/bin:"), name, *words)
 
     before = snapshot()
@@ -914,6 +931,243 @@ def case_scripts_of_packages_undo_it_and_guard_a_new_nginx():
     same(before, snapshot())
 
 
+def case_the_guard_writes_what_nginx_has_accepted():
+    enable()
+    curves = "    ssl_ecdh_curve X25519MLKEM768:X25519;\n"
+    system, on = SYSTEM.read_bytes(), OWN.read_bytes()
+    # A file that cannot be followed, where nginx does not start without the provider.
+    site(STATUS + curves)
+    SYSTEM.write_text("openssl_conf = i\n[i]\nproviders = p\nalg_section = a\n[p]\ndefault = d\n[d]\nactivate = 1\n"
+                      "[a]\ndefault_properties = ?provider=other\n")
+    with running() as said:
+        assert active()[0] != openssl_has_the_hybrid()
+    assert openssl_has_the_hybrid() or "does not follow" in said and OWN.read_bytes() == on, said
+    # One that is written at that moment.
+    SYSTEM.write_text("openssl_conf = i\n[i")
+    for more in (curves, ""):
+        site(STATUS + more)
+        guard()
+        guard()
+        SYSTEM.write_bytes(system)
+        with running():
+            assert active() == (True, ""), more
+        assert OWN.read_bytes() == on and guard() == ""
+        SYSTEM.write_text("openssl_conf = i\n[i")
+    site()
+    with running():
+        serves()
+
+
+def case_words_of_other_users_are_not_believed():
+    site(STATUS)
+    enable("--hybrid")
+    theirs = SITE.with_name("z-theirs.conf")
+    place = f"{SITE}:{1 + SITE.read_text().splitlines().index(STATUS.rstrip())}"
+    link = NGINX.parent / "modules-enabled/50-mod-http-wattlock.conf"
+    for words in ("wattlock: no provider: ha", "x\nnginx: [warn] wattlock: no provider: ha",
+                  f'x\nnginx: [emerg] unknown directive "wattlock_status" in {place}',
+                  f"x\nnginx: [emerg] module wattlock in {link}:1"):
+        # Twice one name: nginx says it. Then also with a fault of another kind behind it, and in such a fault.
+        server, text = f"server {{ listen 127.0.0.1:1; server_name '{words}'; }}\n", NGINX.read_text()
+        twice, bad = server + server, "no_such_directive on;\n"
+        for conf, bad in ((twice, ""), (twice, bad), (f"'{words}' on;\n", "")):
+            theirs.write_text(conf)
+            os.chown(theirs, 1000, 1000)
+            NGINX.write_text(text + bad)
+            said = subprocess.run(["nginx", "-t", "-q"], capture_output=True, text=True, env=CLEAN).stderr
+            assert words in said, said
+            on = snapshot()
+            assert (guard() == "") == ("test failed" not in said), said
+            same(on, snapshot())
+            NGINX.write_text(text)
+
+
+def replaced(script):
+    """A program in the place of nginx; the former is /run/nginx-real."""
+    shutil.copy2("/usr/sbin/nginx", "/run/nginx-real")
+    other = pathlib.Path("/run/nginx-other")
+    other.write_text(f"#!/bin/sh\n{script}\nexec /run/nginx-real \"$@\"\n")
+    other.chmod(0o755)
+    run("mount", "--bind", other, "/usr/sbin/nginx")
+
+
+def case_a_fault_that_passes_takes_nothing_out():
+    site(STATUS)
+    enable("--hybrid")
+    on = snapshot()
+    count = "[ \"$1\" = -t ] && { n=$(cat /run/n 2>/dev/null || echo 0); echo $((n + 1)) >/run/n; %s; }"
+    host = "echo 'nginx: [emerg] host not found in upstream \"wattlock\" in /etc/nginx/conf.d/a.conf:3' >&2; exit 1"
+    for fault in ("[ $n = 0 ] && sleep 17", f"[ $n -lt 2 ] && {{ {host}; }}"):
+        pathlib.Path("/run/n").unlink(missing_ok=True)
+        replaced(count % fault)
+        assert guard() == "", fault
+        same(on, snapshot())
+        assert int(pathlib.Path("/run/n").read_text()) > 1
+        run("umount", "/usr/sbin/nginx")
+
+
+def case_a_full_folder_of_temporary_files_does_not_stop_the_guard():
+    enable()
+    patched(of_another_version)
+    run("mount", "-t", "tmpfs", "-o", "nr_inodes=3", "none", "/tmp")
+    for number in range(9):
+        with contextlib.suppress(OSError):
+            pathlib.Path(f"/tmp/{number}").touch()
+    assert "nginx starts without Wattlock" in guard()
+    run("nginx", "-t", "-q")
+
+
+def case_guards_at_one_time_leave_what_starts():
+    enable()
+    site(STATUS)
+    patched(of_another_version)
+    words = [WATTLOCK, "nginx", "guard", "--nginx", "/usr/sbin/nginx", "--config", NGINX]
+    guards = [subprocess.Popen(words, env=CLEAN, stderr=subprocess.PIPE, text=True) for _ in range(6)]
+    said = [one.communicate()[1] for one in guards]
+    assert sum("nginx starts without Wattlock" in one for one in said) == 1, said
+    run("nginx", "-t", "-q")
+    assert SITE.read_text().count("# set aside") == 1
+
+
+def case_a_directive_that_comes_back_later_is_set_aside_too():
+    enable()
+    own(PROVIDER, fatal())
+    guard()
+    assert MARK not in NGINX.read_text()
+    site(STATUS)
+    with running() as said:
+        serves()
+    assert str(SITE) in said, said
+
+
+def case_only_nginxs_own_file_is_written():
+    """A configuration that names another file, by hand, has that from a person."""
+    run(WATTLOCK, "openssl", "enable", "--yes")
+    run(WATTLOCK, "nginx", "enable", "-y", "--all-programs")
+    NGINX.write_text(NGINX.read_text().replace("access_log off;", f"access_log off; wattlock_openssl_conf {SYSTEM};"))
+    run("nginx", "-t", "-q")
+    on = snapshot()
+    assert guard() == ""
+    same(on, snapshot())
+
+
+def case_wattlock_for_every_program_does_not_end_that_of_nginx():
+    before = snapshot()
+    site(STATUS)
+    enable("--hybrid")
+    on = snapshot()
+    run(WATTLOCK, "openssl", "enable", "--yes")
+    assert guard() == ""
+    with running():
+        assert active() == (True, "")
+    run(WATTLOCK, "openssl", "disable", "--yes")
+    assert guard() == ""
+    same(on, snapshot())
+    with running():
+        assert active() == (True, "")
+    site()
+    disable()
+    same(before, snapshot())
+
+
+def case_a_restart_that_fails_undoes_all():
+    script = pathlib.Path("/etc/init.d/nginx")
+    script.write_text(script.read_text().replace("#!/bin/sh", "#!/bin/sh\n[ \"$1\" != restart ] || exit 1", 1))
+    before = snapshot()
+    said = refused(WATTLOCK, "nginx", "enable", "--yes", "--restart")
+    assert "everything is as it was" in said, said
+    same(before, snapshot())
+
+
+def case_what_is_made_can_be_read_whatever_the_umask():
+    run("sh", "-c", f"umask 077; {WATTLOCK} nginx enable --yes")
+    for path in (OWN, DROPIN):
+        assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o644, 0o755)
+    disable()
+    nothing_of_ours()
+
+
+def case_systemd_knows_the_guard_before_there_are_lines():
+    pathlib.Path("/run/systemd/system").mkdir(parents=True)
+    program = pathlib.Path("/usr/local/sbin/systemctl")
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\necho $1 $(grep -c '{MARK}' {NGINX}) $(test -e {DROPIN} && echo guarded) "
+                       ">>/run/calls\n")
+    program.chmod(0o755)
+    calls = pathlib.Path("/run/calls")
+    enable()
+    assert calls.read_text().splitlines()[0] == "daemon-reload 0 guarded", calls.read_text()
+    calls.unlink()
+    disable()
+    assert calls.read_text() == "daemon-reload 0\n", calls.read_text()
+    # Also if nobody reads what is said.
+    calls.unlink()
+    run("sh", "-c", f"{WATTLOCK} nginx enable --yes | head -c 100 >/dev/null; true")
+    assert MARK not in NGINX.read_text() or calls.exists()
+
+
+def case_a_second_nginx_takes_nothing_from_the_first():
+    enable("--hybrid")
+    other = pathlib.Path("/usr/local/nginx/sbin/nginx")
+    other.parent.mkdir(parents=True)
+    program = pathlib.Path("/usr/sbin/nginx").read_bytes()
+    assert b"/etc/nginx/nginx.conf\0" in program
+    program = program.replace(b"/etc/nginx/nginx.conf\0", b"/etc/ngin2/nginx.conf\0")
+    other.write_bytes(program.replace(b"--conf-path=/etc/nginx/nginx.conf", b"--conf-path=/etc/ngin2/nginx.conf"))
+    other.chmod(0o755)
+    pathlib.Path("/etc/ngin2").mkdir()
+    pathlib.Path("/etc/ngin2/nginx.conf").write_text(CONF)
+    on = snapshot()
+    assert "nothing to change" in disable("--nginx", other)
+    same(on, snapshot())
+    assert "nothing guards its start" in enable("--nginx", other)
+    assert MARK in pathlib.Path("/etc/ngin2/nginx.conf").read_text() and OWN.read_bytes() == on[str(OWN)][3]
+    disable("--nginx", other)
+    same(on, snapshot())
+    disable()
+    nothing_of_ours()
+
+
+def case_a_unit_with_another_configuration_is_guarded_there():
+    other = NGINX.with_name("other.conf")
+    other.write_text(CONF)
+    override = DROPIN.parent / "a.conf"
+    override.parent.mkdir()
+    override.write_text(f"[Service]\nExecStartPre=\nExecStart=\nExecStart=/usr/sbin/nginx -c {other}\n")
+    before = snapshot()
+    assert str(other) in refused(WATTLOCK, "nginx", "enable", "--yes")
+    enable("--config", other)
+    assert f"--config {other}" in DROPIN.read_text() and OWN.exists() and MARK in other.read_text()
+    patched(of_another_version)
+    with running() as said:
+        serves()
+    assert "nginx starts without Wattlock" in said, said
+    disable("--config", other)
+    same(before, snapshot())
+
+
+def case_what_the_guard_cannot_take_out_is_said_or_refused_first():
+    other = NGINX.parent / "modules-enabled/mine.conf"
+    other.write_text(f"load_module {MODULE};\n")
+    before = snapshot()
+    assert str(other) in refused(WATTLOCK, "nginx", "enable", "--yes")
+    same(before, snapshot())
+    other.unlink()
+    enable()
+    site("    location = /w { wattlock_status\n; }\n    location = /v { \"wattlock_status\"; }\n")
+    lines = SITE.read_text().splitlines()
+    found = [number for number, line in enumerate(lines, 1) if "wattlock_status" in line]
+    run("nginx", "-t", "-q")
+    said = enable()
+    assert all(f"{SITE}:{number}: " in said for number in found), said
+    site(STATUS)
+    os.chown(SITE, 1000, 1000)
+    said = enable()
+    assert f"{SITE}:" in said and "belongs to user 1000" in said, said
+    os.chown(SITE, 0, 0)
+    assert "the guard cannot" not in enable()
+
+
 # --- HAProxy --------------------------------------------------------------------------------------------------------
 
 
@@ -949,6 +1203,18 @@ def case_haproxy_has_it_alone_and_gives_it_back():
     finally:
         os.kill(int(pathlib.Path("/run/haproxy.pid").read_text().split()[0]), signal.SIGTERM)
     (dropin.parent / "z.conf").unlink()
+    # Without the provider it does not start.
+    on = snapshot()
+    if not openssl_has_the_hybrid():
+        assert "does not start without" in refused("setsid", WATTLOCK, "haproxy", "disable")
+        same(on, snapshot())
+    fails = script.read_bytes()
+    script.write_text("#!/bin/sh\nexit 1\n")
+    broken = snapshot()
+    said = refused(WATTLOCK, "haproxy", "disable", "--yes", "--restart")
+    assert "as it was" in said and (openssl_has_the_hybrid() or "does not start without" in said), said
+    same(broken, snapshot())
+    script.write_bytes(fails)
     conf.write_bytes(before[str(conf)][3])
     run(WATTLOCK, "haproxy", "disable", "--yes")
     same(before, snapshot())

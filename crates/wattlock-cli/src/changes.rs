@@ -22,9 +22,16 @@ const FOLDER_WAS_EMPTY: &str = " (the folder was empty)";
 ///
 /// `before` is what the file says now.
 pub fn folder_mark(path: &Path, before: Option<&[u8]>) -> &'static str {
-    let empty = |folder: &Path| std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
-    let stays = before.map_or_else(|| path.parent().is_some_and(empty), folder_stays);
+    let stays = before.map_or_else(|| path.parent().is_some_and(was_empty), folder_stays);
     if stays { FOLDER_WAS_EMPTY } else { "" }
+}
+
+/// Whether a folder is there, and was empty before files of ours were made in it.
+fn was_empty(folder: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    let mut entries = entries.flatten().map(|entry| entry.path()).peekable();
+    let says_so = |path: PathBuf| read(&path).is_ok_and(|text| text.is_some_and(|text| folder_stays(&text)));
+    entries.peek().is_none() || entries.any(says_so)
 }
 
 fn folder_stays(text: &[u8]) -> bool {
@@ -91,8 +98,14 @@ impl Change {
         let folder = self.path.parent().context("a file lies in a folder")?;
         match to {
             Some(text) => {
-                std::fs::create_dir_all(folder).with_context(|| one_line(folder))?;
-                write(&self.path, folder, text).with_context(named)?;
+                let mut made = Vec::new();
+                let written = make_folders(folder, &mut made).and_then(|()| write(&self.path, folder, text));
+                if let Err(error) = written {
+                    for folder in made.iter().rev() {
+                        let _ = std::fs::remove_dir(folder);
+                    }
+                    return Err(error).with_context(named);
+                }
             }
             None => {
                 std::fs::remove_file(&self.path).with_context(named)?;
@@ -135,6 +148,18 @@ pub fn undo_all(changes: &[Change]) -> Result<()> {
     first
 }
 
+/// Makes a folder and those above it; which goes to `made`. Everybody may read them, whatever the umask: services of
+/// other users look into them.
+fn make_folders(folder: &Path, made: &mut Vec<PathBuf>) -> Result<()> {
+    let missing: Vec<&Path> = folder.ancestors().take_while(|part| !part.exists()).collect();
+    for part in missing.into_iter().rev() {
+        std::fs::create_dir(part)?;
+        made.push(part.to_owned());
+        std::fs::set_permissions(part, Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
 /// A file's bytes; `None` if there is no file.
 fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     let named = || one_line(path);
@@ -159,7 +184,8 @@ fn write(path: &Path, folder: &Path, text: &[u8]) -> Result<()> {
     };
     new.as_file().set_permissions(permissions)?;
     new.as_file().sync_all()?;
-    new.persist(path)?;
+    // An error with the file in it would keep the file.
+    new.persist(path).map_err(|error| error.error)?;
     Ok(())
 }
 
@@ -197,6 +223,36 @@ mod tests {
         let told = make_all(&changes).unwrap_err().to_string();
         assert!(told.contains("meanwhile"), "{told}");
         assert!(!one.exists() && std::fs::read(&two).unwrap() == b"theirs");
+    }
+
+    #[test]
+    fn a_folder_that_was_made_goes_if_its_file_cannot_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("one/two").join("n".repeat(300));
+        let change = Change { path, before: None, after: Some(b"x".to_vec()) };
+        assert!(change.make().is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_was_empty_before_the_first_of_two_files_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        for was_there in [true, false] {
+            let inner = folder.path().join("f");
+            if was_there {
+                std::fs::create_dir(&inner).unwrap();
+            }
+            let paths = ["one", "two"].map(|name| inner.join(name));
+            for path in &paths {
+                let text = format!("# x{}\n", folder_mark(path, None));
+                Change::of(path, to(&text)).unwrap().make().unwrap();
+            }
+            for path in &paths {
+                Change::of(path, |_| Ok(None)).unwrap().make().unwrap();
+            }
+            assert_eq!(inner.exists(), was_there);
+            let _ = std::fs::remove_dir(&inner);
+        }
     }
 
     #[test]

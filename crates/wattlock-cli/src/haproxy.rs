@@ -18,6 +18,8 @@ use crate::within::within;
 
 const NAME: &str = "haproxy";
 
+const PROGRAM: &str = "/usr/sbin/haproxy";
+
 /// What Debian's unit starts with.
 const CONFIGURATION: &str = "/etc/haproxy/haproxy.cfg";
 
@@ -70,7 +72,7 @@ pub fn run(command: &Command) -> Result<()> {
 }
 
 fn enable(command: &Enable) -> Result<()> {
-    let program = Path::new("/usr/sbin/haproxy").canonicalize().context("no haproxy is installed")?;
+    let program = Path::new(PROGRAM).canonicalize().context("no haproxy is installed")?;
     let service = Service::of(NAME, &program);
     if !service.has_unit() {
         bail!("no haproxy.service of systemd starts {}: give it OPENSSL_CONF by hand", program.display());
@@ -103,7 +105,7 @@ fn enable(command: &Enable) -> Result<()> {
         return Ok(());
     }
     make_all(&first)?;
-    let tried = own::tried(&conf, &provider).and_then(|()| accepted(&program, &conf));
+    let tried = own::tried(&conf, &provider).and_then(|()| accepted(&program, Some(&conf)));
     if let Err(error) = tried.and_then(|()| make_all(&last)) {
         undo_all(&first)?;
         return Err(error.context("everything is as it was"));
@@ -114,21 +116,18 @@ fn enable(command: &Enable) -> Result<()> {
             conf.display()
         );
     }
-    settled(&service, &command.common).or_else(|error| {
-        undo_all(&last).and(undo_all(&first))?;
-        // As it was, it may start.
-        let again = service.settle(command.common.restart).err().map(|error| format!("; then: {error:#}"));
-        bail!("everything is as it was, since: {error:#}{}", again.unwrap_or_default())
-    })
+    let undo = || undo_all(&last).and(undo_all(&first));
+    settled(&service, &command.common, undo)
 }
 
-/// Asks haproxy whether it takes its configuration with this `openssl.cnf`.
-fn accepted(program: &Path, conf: &Path) -> Result<()> {
+/// Asks haproxy whether it takes its configuration with this `openssl.cnf`, else with the system's.
+fn accepted(program: &Path, conf: Option<&Path>) -> Result<()> {
     if !Path::new(CONFIGURATION).exists() {
         return Ok(());
     }
     let mut command = std::process::Command::new(program);
-    command.args(["-c", "-q", "-f", CONFIGURATION]).env("OPENSSL_CONF", conf);
+    command.args(["-c", "-q", "-f", CONFIGURATION]).env_remove("OPENSSL_CONF");
+    command.envs(conf.map(|conf| ("OPENSSL_CONF", conf)));
     let (ended, said) = within(command, PATIENCE)?;
     if ended.is_some_and(|status| status.success()) {
         return Ok(());
@@ -147,16 +146,44 @@ fn disable(common: &Common) -> Result<()> {
     for change in &changes {
         put!("{}", change.shown());
     }
+    needs_the_provider().map_or(Ok(()), |why| match common.yes {
+        // Of a package that goes, too, and its provider with it.
+        true => {
+            eprintln!("wattlock: warning: {why}");
+            Ok(())
+        }
+        false if common.dry_run => {
+            say!("{why}");
+            Ok(())
+        }
+        false => bail!("{why}; or say --yes"),
+    })?;
     if common.dry_run || !ask::agreed(common.yes)? {
         return Ok(());
     }
     make_all(&changes)?;
-    service::name_what_stays(&changes, NAME)?;
-    settled(&Service::of(NAME, Path::new("/usr/sbin/haproxy")), common)
+    settled(&Service::of(NAME, Path::new(PROGRAM)), common, || undo_all(&changes))?;
+    service::name_what_stays(&changes, NAME)
 }
 
-fn settled(service: &Service, common: &Common) -> Result<()> {
-    service.settle(common.restart)?;
+/// Why haproxy does not start without the provider, if it does with it.
+fn needs_the_provider() -> Option<String> {
+    let (program, conf) = (Path::new(PROGRAM), own::path(NAME));
+    if !program.exists() || accepted(program, Some(&conf)).is_err() {
+        return None;
+    }
+    let error = accepted(program, None).err()?;
+    Some(format!("haproxy does not start without the provider: {error:#}: change that first"))
+}
+
+/// Has the service take it; undoes all if it does not restart.
+fn settled(service: &Service, common: &Common, undo: impl FnOnce() -> Result<()>) -> Result<()> {
+    service.settle(common.restart).or_else(|error| {
+        undo()?;
+        // As it was, it may start.
+        let again = service.settle(common.restart).err().map(|error| format!("; then: {error:#}"));
+        bail!("everything is as it was, since: {error:#}{}", again.unwrap_or_default())
+    })?;
     if !common.restart {
         say!("to take effect: {}", service.restart());
     }

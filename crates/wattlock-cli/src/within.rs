@@ -1,12 +1,14 @@
 //! A program of others', with all that it starts, for so long at most: a library that a configuration has it load may
 //! never come back.
 
+use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Runs it; how it ended, `None` if it had to be killed, and what it said on stderr. Blocks.
@@ -14,8 +16,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 /// # Errors
 /// It cannot be started.
 pub fn within(mut command: Command, patience: Duration) -> Result<(Option<ExitStatus>, String)> {
-    // A file: a full pipe would hold the program up, and a process that stays would keep it open.
-    let mut said = tempfile::tempfile()?;
+    // A file: a full pipe would hold the program up, and a process that stays would keep it open. In memory: other users
+    // can fill a folder for temporary files.
+    let mut said = File::from(memfd_create("said", MemfdFlags::CLOEXEC)?);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said.try_clone()?).process_group(0);
     let mut child = command.spawn()?;
     let begun = Instant::now();

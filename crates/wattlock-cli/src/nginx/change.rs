@@ -17,7 +17,7 @@ use super::file::{
     Changed, Environment, Refused, back_up, backup_of, beside, bytes, put_back, read, replace, set_aside,
     test, text,
 };
-use super::{About, Change, Enable, NAME, USUAL, edit, groups, guard, libcrypto, warn_of_groups};
+use super::{About, Change, Enable, NAME, USUAL, edit, groups, guard, libcrypto, lock, warn_of_groups};
 use crate::ask;
 use crate::changes::{self, make_all, undo_all};
 use crate::openssl::{own, place, unified};
@@ -63,7 +63,7 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
     let before = read(&file)?;
     let service = Service::of(NAME, &nginx.program);
     let of_service = about.is_of_the_service(&nginx, &file);
-    if of_service {
+    if of_service || about.is_usual(&nginx, &file) {
         starts_with(&service, &file)?;
     }
     if of_service && !command.all_programs {
@@ -74,6 +74,19 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
         about.refuse_provider()?;
     }
     let loaded = about.loaded(&nginx, &named, &before);
+    if let Some((by, module)) = loaded.as_ref().filter(|(by, _)| of_service && !guard::is_link(&named, by)) {
+        bail!(
+            "{} loads {} already, and the guard could not take it out: remove that line, `enable` writes one of its own",
+            one_line(by),
+            one_line(module)
+        );
+    }
+    for place in guard::out_of_reach(&named) {
+        eprintln!(
+            "wattlock: warning: {place}: the guard cannot take this directive out, and nginx would not start without \
+             the module"
+        );
+    }
     let module = match &loaded {
         Some((by, _)) if about.places.module.is_some() => {
             bail!("--module does nothing here: {} loads a module already", by.display())
@@ -125,14 +138,28 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
     };
     let done = command.change.carry_out(&set)?;
     let only_restarts = command.restart && command.change.yes && !command.change.dry_run;
-    if !(done || only_restarts) {
+    if done.is_none() && !only_restarts {
         return Ok(());
+    }
+    // First of all: what is said may have no reader.
+    if of_service && let Err(error) = service.settle(command.restart) {
+        let Some(written) = done else { return Err(error) };
+        set.take_back(&written)?;
+        // As it was, it may start.
+        let again = service.settle(command.restart).err().map(|error| format!("; then: {error:#}"));
+        bail!("everything is as it was, since: {error:#}{}", again.unwrap_or_default());
+    }
+    if let Some(written) = done {
+        written.tell(&set)?;
     }
     for line in groups::lines(&named).iter().filter(|line| command.hybrid && !line.ours) {
         say!("{line} is as it was");
     }
-    if of_service {
-        service.settle(command.restart)?;
+    if !of_service {
+        say!(
+            "{} is not what the service of this machine's nginx starts with: nothing guards its start",
+            one_line(&file)
+        );
     }
     if !alone {
         return said_of_all(&nginx, module, environment);
@@ -245,6 +272,7 @@ pub(super) fn disable(change: &Change) -> Result<()> {
         true => service::removals(NAME)?,
         false => Vec::new(),
     };
+    let service = Service::of(NAME, &nginx.program);
     let set = Set {
         nginx: &nginx,
         named: &named,
@@ -258,12 +286,12 @@ pub(super) fn disable(change: &Change) -> Result<()> {
         environment: if edit::conf(&before).is_some() { Environment::None } else { Environment::AsHere },
         out: true,
     };
-    if change.carry_out(&set)? {
-        service::name_what_stays(&set.last, NAME)?;
-        let service = Service::of(NAME, &nginx.program);
+    if let Some(written) = change.carry_out(&set)? {
         if !set.last.is_empty() {
-            service.settle(false)?;
+            service::reload()?;
         }
+        written.tell(&set)?;
+        service::name_what_stays(&set.last, NAME)?;
         match edit::conf(&before) {
             Some(_) => say!("to take effect: {}", service.restart()),
             None => say!("to take effect: nginx -s reload"),
@@ -289,7 +317,9 @@ fn without_nginx(change: &Change, error: anyhow::Error) -> Result<()> {
         put!("{}", change.shown());
     }
     if !change.dry_run && ask::agreed(change.yes)? {
+        let _lock = lock::taken()?;
         make_all(&all)?;
+        service::reload()?;
         service::name_what_stays(&all, NAME)?;
         let kept = read(file).ok().and_then(|text| backup_of(file, &text)).filter(|_| plain);
         kept.map(std::fs::remove_file).transpose()?;
@@ -318,12 +348,12 @@ fn http_elsewhere(file: &Path, text: &str, module: &Path) -> Option<anyhow::Erro
 impl Change {
     /// Shows a set of changes, asks, makes them, lets nginx test them, and undoes them if nginx refuses. What was there
     /// is kept beside `nginx.conf` when something is added; when that is taken out again, the copy goes if nothing else
-    /// has changed. `false`: nothing was changed.
-    fn carry_out(&self, set: &Set<'_>) -> Result<bool> {
+    /// has changed. `None`: nothing was changed.
+    fn carry_out(&self, set: &Set<'_>) -> Result<Option<Written>> {
         let others = set.first.iter().chain(&set.guard).chain(&set.last);
         if set.before == set.after && others.clone().all(changes::Change::is_none) {
             say!("{}: nothing to change", set.file.display());
-            return Ok(false);
+            return Ok(None);
         }
         for change in others {
             put!("{}", change.shown());
@@ -332,29 +362,33 @@ impl Change {
             put!("{}", edit::diff(set.file, set.before, set.after));
         }
         if self.dry_run || !ask::agreed(self.yes)? {
-            return Ok(false);
+            return Ok(None);
         }
+        let _lock = lock::taken()?;
         make_all(&set.first)?;
         let tried = (set.tried)().and_then(|()| self.candidate(set)).and_then(|()| make_all(&set.guard));
         if let Err(error) = tried {
             undo_all(&set.first)?;
             return Err(error);
         }
-        let undone = || undo_all(&set.guard).and(undo_all(&set.first));
-        let written = match self.lines(set) {
+        // Before the lines: a call that is cut off behind this leaves a guard that systemd knows.
+        let known = if set.guard.iter().all(changes::Change::is_none) { Ok(()) } else { service::reload() };
+        let written = match known.and_then(|()| self.lines(set)) {
             Ok(written) => written,
             Err(error) => {
-                undone()?;
+                // Lines that could not be taken back keep their guard.
+                if read(set.file)? == set.before {
+                    set.undo()?;
+                }
                 return Err(error);
             }
         };
         if let Err(error) = make_all(&set.last) {
             written.undo()?;
-            undone()?;
+            set.undo()?;
             return Err(error.context(format!("{} is as it was", set.file.display())));
         }
-        written.tell(set)?;
-        Ok(true)
+        Ok(Some(written))
     }
 
     /// Lets nginx test what is to be added, beside the file.
@@ -420,6 +454,22 @@ impl Change {
             }
         }
         Ok(written)
+    }
+}
+
+impl Set<'_> {
+    /// Takes back what was made before the lines, which are out.
+    fn undo(&self) -> Result<()> {
+        let known =
+            || if self.guard.iter().all(changes::Change::is_none) { Ok(()) } else { service::reload() };
+        undo_all(&self.guard).and(undo_all(&self.first)).and_then(|()| known())
+    }
+
+    /// Takes back all of it.
+    fn take_back(&self, written: &Written) -> Result<()> {
+        let _lock = lock::taken()?;
+        undo_all(&self.last).and(written.undo())?;
+        self.undo()
     }
 }
 

@@ -202,6 +202,13 @@ pub fn conf(text: &str) -> Option<PathBuf> {
     all(text, "wattlock_openssl_conf").into_iter().next().map(|(_, path)| PathBuf::from(path))
 }
 
+/// The text with another file in the place of the `openssl.cnf` that our lines name.
+pub fn with_conf(text: &str, conf: &Path, other: &Path) -> String {
+    let [conf, other] = [conf, other].map(|path| path.display().to_string());
+    let lines = text.split_inclusive('\n');
+    lines.map(|line| if marked(line) { line.replace(&conf, &other) } else { line.to_owned() }).collect()
+}
+
 /// The text without our lines.
 pub fn disabled(text: &str) -> String {
     text.split_inclusive('\n').filter(|line| !marked(line)).collect()
@@ -219,6 +226,13 @@ pub fn all(text: &str, name: &str) -> Vec<(usize, String)> {
     let all = parse(text).unwrap_or_default().into_iter();
     let named = all.filter(|one| one.words[0] == name && !is_value(one));
     named.filter_map(|one| Some((one.line, one.words.into_iter().nth(1)?))).collect()
+}
+
+/// Lines in which directives of ours begin that a person wrote. None of what is no whole configuration.
+pub fn by_hand(text: &str) -> Vec<usize> {
+    let all = parse(text).unwrap_or_default().into_iter();
+    let ours = all.filter(|one| one.words[0].starts_with("wattlock")).map(|one| one.line);
+    ours.filter(|line| !text.lines().nth(line - 1).is_some_and(marked)).collect()
 }
 
 /// Which of Wattlock's modules the text loads. What is no whole configuration loads none.
@@ -253,11 +267,12 @@ pub fn has_http(text: &str) -> bool {
 pub fn set_aside(text: &str, line: usize) -> Option<String> {
     let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
     let found = lines.get(line.checked_sub(1)?)?.clone();
-    let before = |at: usize| found[..at].chars().next_back();
-    let from = found
-        .match_indices("wattlock")
-        .map(|(at, _)| at)
-        .find(|at| before(*at).is_none_or(|c| c.is_whitespace() || matches!(c, '{' | ';' | '}')))?;
+    // Where a directive begins, so that no word of another one is taken.
+    let begins = |at: &usize| {
+        let before = found[..*at].trim_end();
+        before.is_empty() || before.ends_with(['{', ';', '}'])
+    };
+    let from = found.match_indices("wattlock").map(|(at, _)| at).find(begins)?;
     if found[..from].contains('#') {
         return None;
     }
@@ -432,6 +447,7 @@ mod tests {
             ("# wattlock_status;\n", 1),
             ("x\n  y wattlock_x", 2),
             ("my_wattlock on;\n", 1),
+            ("server_name wattlock;\n", 1),
             ("wattlock_set \"a;b\";\n", 1),
             ("wattlock_block {\n", 1),
         ] {

@@ -1,13 +1,14 @@
 //! nginx's configuration file: read, replaced at once with its owner, permissions and attributes, kept beside itself, and
 //! tested by nginx.
 
-use std::io::{ErrorKind, Write};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::fs::{XattrFlags, fsetxattr, getxattr, listxattr};
+use rustix::fs::{Mode, OFlags, XattrFlags, fsetxattr, getxattr, listxattr};
 use rustix::io::Errno;
 use wattlock_door::one_line;
 use wattlock_shell::nginx::place::Nginx;
@@ -23,12 +24,26 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// back as the byte. The last plane is for private use.
 const ODD: u32 = 0x0010_ff00;
 
-/// A configuration's text.
+/// What a configuration has at most.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// A configuration's text. Others may have put a link to a device, or a pipe, in a folder that is included: it is
+/// refused, and not waited for.
 pub fn read(file: &Path) -> Result<String> {
-    let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
+    let bytes = regular(file).with_context(|| file.display().to_string())?;
     let text = text(&bytes);
     ensure!(self::bytes(&text) == bytes, "{}: neither UTF-8 nor another text", file.display());
     Ok(text)
+}
+
+fn regular(file: &Path) -> Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(file, flags, Mode::empty())?);
+    ensure!(file.metadata()?.is_file(), "not a regular file");
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    ensure!(bytes.len() as u64 <= MOST_BYTES, "more than {} MiB", MOST_BYTES >> 20);
+    Ok(bytes)
 }
 
 /// The text that bytes are, which [`bytes`] gives back.
@@ -141,10 +156,9 @@ pub struct Refused {
     pub ended: bool,
 }
 
-impl Refused {
-    /// Whether Wattlock may be to blame: another reason may be gone in a moment.
-    pub fn is_about_us(&self) -> bool {
-        self.ended || self.words.contains("wattlock")
+impl From<Refused> for anyhow::Error {
+    fn from(refused: Refused) -> anyhow::Error {
+        anyhow::anyhow!("{}", refused.words)
     }
 }
 
@@ -197,16 +211,34 @@ pub fn test(
         }
         Some(_) => {}
     }
-    let wrong = said.lines().find(|line| line.contains("[emerg]")).or(said.lines().next());
+    // The last: warnings that stand before it quote what users wrote, ends of lines too.
+    let wrong = said.lines().filter_map(emergency).next_back().or(said.lines().next());
     let wrong = wrong.unwrap_or("no reason given");
-    // nginx: [emerg] unknown directive "wattlock_status" in /etc/nginx/conf.d/a.conf:3
-    let place =
-        wrong.split_once("unknown directive \"wattlock").and_then(|(_, rest)| rest.split_once("\" in "));
-    let at = place.and_then(|(_, place)| {
-        let (path, line) = place.trim().rsplit_once(':')?;
-        Some((PathBuf::from(path), line.parse().ok()?))
-    });
-    Err(Refused { words: format!("nginx -t refuses it: {wrong}"), at, ended: false })
+    Err(Refused {
+        words: format!("nginx -t refuses it: {}", one_line(Path::new(wrong))),
+        at: unknown(wrong),
+        ended: false,
+    })
+}
+
+/// What a line says that ends nginx, without what stands before it:
+/// `nginx: [emerg] WORDS`, or `2026/11/27 21:42:43 [emerg] 73#73: WORDS`.
+fn emergency(line: &str) -> Option<&str> {
+    let (head, words) = line.split_once("[emerg] ")?;
+    let is_time = |c: char| c.is_ascii_digit() || "/: ".contains(c);
+    match head {
+        "nginx: " => Some(words),
+        _ if head.chars().all(is_time) => Some(words.split_once(": ")?.1),
+        _ => None,
+    }
+}
+
+/// Where nginx says that a directive of ours is which it does not know. [`edit::set_aside`] looks whether one is there.
+fn unknown(wrong: &str) -> Option<(PathBuf, usize)> {
+    // unknown directive "wattlock_status" in /etc/nginx/conf.d/a.conf:3
+    let rest = wrong.strip_prefix("unknown directive \"wattlock")?;
+    let (path, line) = rest.rsplit_once("\" in ")?.1.trim().rsplit_once(':')?;
+    Some((PathBuf::from(path), line.parse().ok()?))
 }
 
 /// A file that [`set_aside`] changed: before, and after.
@@ -257,6 +289,49 @@ mod tests {
         assert_eq!(std::fs::read(&file).unwrap(), b"# caf\xe9\nx;\n");
         std::fs::write(&file, "\u{10fffd}").unwrap();
         assert!(read(&file).is_err());
+    }
+
+    #[test]
+    fn what_is_no_file_or_has_no_end_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::os::unix::fs::symlink("/dev/zero", path("zero")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            path("pipe"),
+            rustix::fs::FileType::Fifo,
+            Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        File::create(path("long")).unwrap().set_len(MOST_BYTES + 1).unwrap();
+        for name in ["zero", "pipe", "long", "none", "."] {
+            assert!(read(&path(name)).is_err(), "{name}");
+        }
+        File::create(path("most")).unwrap().set_len(MOST_BYTES).unwrap();
+        assert_eq!(read(&path("most")).unwrap().len() as u64, MOST_BYTES);
+    }
+
+    #[test]
+    fn the_place_of_an_unknown_directive_is_what_nginx_says_last() {
+        let at = |line: &str| {
+            emergency(line).and_then(unknown).map(|(path, line)| (path.display().to_string(), line))
+        };
+        let place = Some(("/etc/nginx/a.conf".to_owned(), 3));
+        for head in ["nginx: [emerg] ", "2026/11/27 21:42:43 [emerg] 73#73: "] {
+            let said = |words: &str| at(&format!("{head}unknown directive \"{words}"));
+            assert_eq!(said("wattlock_status\" in /etc/nginx/a.conf:3"), place);
+            assert_eq!(said("wattlock\" in /b.conf:1\" in /etc/nginx/a.conf:3"), place);
+            assert_eq!(said("other\" in /a:3"), None);
+        }
+        for other in [
+            "nginx: [warn] unknown directive \"wattlock\" in /a:3",
+            "x nginx: [emerg] unknown directive \"wattlock\" in /a:3",
+            "nginx: [emerg] host \"unknown directive \"wattlock\" in /a:3",
+            "nginx: [warn] \"[emerg] unknown directive \"wattlock\" in /a:3",
+        ] {
+            assert_eq!(at(other), None, "{other}");
+        }
     }
 
     #[test]

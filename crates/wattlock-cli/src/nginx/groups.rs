@@ -45,9 +45,8 @@ impl Line {
     }
 }
 
-/// The lines that name groups, in a configuration and what it includes. Of a file that cannot be read as nginx reads it
-/// there are none.
-pub fn lines(config: &Path) -> Vec<Line> {
+/// A configuration and what it includes, as far as files can be read.
+pub fn files(config: &Path) -> Vec<(PathBuf, String)> {
     let (mut found, mut files, mut at) = (Vec::new(), vec![config.to_owned()], 0);
     let folder = config.parent().unwrap_or(Path::new("/"));
     while let Some(file) = files.get(at).filter(|_| at < MOST_FILES).cloned() {
@@ -58,6 +57,16 @@ pub fn lines(config: &Path) -> Vec<Line> {
                 files.push(path);
             }
         }
+        found.push((file, text));
+    }
+    found
+}
+
+/// The lines that name groups, in a configuration and what it includes. Of a file that cannot be read as nginx reads it
+/// there are none.
+pub fn lines(config: &Path) -> Vec<Line> {
+    let mut found = Vec::new();
+    for (file, text) in files(config) {
         for (number, groups) in edit::all(&text, "ssl_ecdh_curve") {
             let ours = text.lines().nth(number - 1).is_some_and(edit::marked);
             found.push(Line { file: file.clone(), number, groups: Some(groups), ours });

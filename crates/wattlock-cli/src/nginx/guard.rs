@@ -1,11 +1,14 @@
-//! `wattlock nginx guard`: before a start, nginx is asked whether it takes its configuration with Wattlock. If not, or
-//! if the provider is gone, Wattlock's lines go, so that nginx starts.
+//! `wattlock nginx guard`: before a start, nginx is asked whether it takes its configuration with Wattlock. If not,
+//! Wattlock's lines go, so that nginx starts.
 //!
-//! It never fails: its exit code is 0, and what it did is one line. It takes out only what is Wattlock's, and only if
-//! nginx takes the result: marked lines, and the block in the `openssl.cnf` of nginx's own, are tried beside the files
-//! first; directives of Wattlock's by hand, and the link by which the package's module is loaded, come back if nginx
-//! refuses all the same. A configuration that works stays, and so does one that is broken by others. A second call finds
-//! nothing to do. The block goes before the lines: what is cut off between them starts, and is mended by the next call.
+//! It never fails: its exit code is 0, and what it did is one line. Only nginx's answer decides, never its words, which
+//! users whose files it includes can write: a configuration that nginx accepts stays, with or without the provider (the
+//! module is inactive then, and says why), and what nginx refuses is asked for again before anything is written. Only
+//! what is Wattlock's is taken out, and only if nginx accepts the result: marked lines, and the block in the
+//! `openssl.cnf` of nginx's own, are tried beside the files first; directives of Wattlock's by hand, and the link by
+//! which the package's module is loaded, come back if nginx refuses all the same. A configuration that is broken by
+//! others stays. A second call finds nothing to do. The block goes before the lines: what is cut off between them
+//! starts, and is mended by the next call.
 
 use std::path::{Path, PathBuf};
 
@@ -17,13 +20,10 @@ use wattlock_shell::program;
 use super::file::{
     Changed, Environment, Refused, beside, put_back, read, replace, set_aside, test, text as text_of,
 };
-use super::{About, NAME, USUAL, edit};
+use super::{About, NAME, USUAL, edit, groups, lock};
 use crate::changes::Change;
 use crate::openssl::own;
-use crate::trusted;
-
-/// What nginx's module says when it reads a configuration and finds no provider (nginx/src/ngx_http_wattlock_module.c).
-const NO_PROVIDER: &str = "wattlock: no provider: ";
+use crate::{service, trusted};
 
 /// The link of Debian's package, beside `nginx.conf`; dh_nginx(1) calls it the second name when it takes the module out,
 /// and makes it anew when the package is configured.
@@ -70,6 +70,29 @@ pub fn ensure_not_renamed(named: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether a file is the package's link, which the guard can take out.
+pub fn is_link(named: &Path, file: &Path) -> bool {
+    link(named).is_some_and(|link| link == file)
+}
+
+/// Directives of Wattlock's, in files that a configuration includes, that the guard cannot take out, and why.
+pub fn out_of_reach(named: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for (file, text) in groups::files(named) {
+        let theirs =
+            file.canonicalize().context("a file").and_then(|file| trusted::only_by_root(&file)).err();
+        for line in edit::by_hand(&text) {
+            let why = match &theirs {
+                Some(why) => program::line(why),
+                None if edit::set_aside(&text, line).is_none() => "it is quoted, or no whole line".to_owned(),
+                None => continue,
+            };
+            found.push(format!("{}:{line}: {why}", one_line(&file)));
+        }
+    }
+    found
+}
+
 /// The package's link, if it loads the module.
 fn link(named: &Path) -> Option<PathBuf> {
     let link = named.with_file_name(LINK);
@@ -83,24 +106,26 @@ fn look(about: &About, told: &mut Vec<String>) -> Result<()> {
     if (about.config.is_some() || about.places.nginx.is_none())
         && read(named).is_ok_and(|text| !edit::is_enabled(&text))
         && link(named).is_none()
-        && !own::is_active(&own::path(NAME))
+        && service::removals(NAME).is_ok_and(|removals| removals.is_empty())
     {
         return Ok(());
     }
+    // nginx is to start, also beside another call that does not end.
+    let _lock = lock::taken().ok();
     let nginx = about.places.nginx()?;
     let (named, file) = (about.named(&nginx)?, about.file(&nginx)?);
     let before = read(&file)?;
-    // Lines that are out leave the block to the service's environment.
-    let conf = edit::conf(&before)
-        .or_else(|| about.is_of_the_service(&nginx, &file).then(|| own::path(NAME)))
-        .filter(|conf| own::is_active(conf));
+    let of_service = about.is_of_the_service(&nginx, &file);
+    // Lines that are out leave the file to the service's environment. One of another name is a person's.
+    let own = own::path(NAME);
+    let names_it = edit::conf(&before).as_ref() == Some(&own);
+    let conf = ((names_it || of_service) && own::has_block(&own)).then_some(own);
     let link = link(&named);
-    if !edit::is_enabled(&before) && conf.is_none() && link.is_none() {
+    // Directives by hand may be left where lines, block and link are out already.
+    let guarded = of_service && !service::removals(NAME)?.is_empty();
+    if !edit::is_enabled(&before) && conf.is_none() && link.is_none() && !guarded {
         return Ok(());
     }
-    told.extend(conf.as_deref().and_then(follow));
-    // Idle if it cannot follow.
-    let conf = conf.filter(|conf| own::is_active(conf));
     let one = Attempt {
         nginx: &nginx,
         named: &named,
@@ -110,37 +135,9 @@ fn look(about: &About, told: &mut Vec<String>) -> Result<()> {
         conf,
         link,
     };
+    told.extend(one.follow());
     told.extend(one.mend()?);
     Ok(())
-}
-
-/// Has nginx's own `openssl.cnf` say what the system's says now; what was done, if anything.
-fn follow(conf: &Path) -> Option<String> {
-    let mut why = None;
-    let change = Change::of(conf, |before| {
-        let before = before.unwrap_or_default();
-        match own::anew(before, NAME) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) => {
-                why = Some(program::line(&error));
-                own::idle(Some(before))
-            }
-        }
-    });
-    let shown = one_line(conf);
-    match change.and_then(|change| if change.is_none() { Ok(false) } else { change.make().map(|()| true) }) {
-        Ok(false) => None,
-        Ok(true) => Some(match why {
-            None => format!("the system's openssl.cnf has changed, and {shown} follows it"),
-            Some(why) => format!(
-                "{shown} is without Wattlock, since the system's openssl.cnf has changed: {why}; mend that, then \
-                 `wattlock nginx enable`"
-            ),
-        }),
-        Err(error) => {
-            Some(format!("{shown} may not follow the system's openssl.cnf: {}", program::line(&error)))
-        }
-    }
 }
 
 /// A configuration that may have to do without Wattlock.
@@ -151,7 +148,7 @@ struct Attempt<'a> {
     file: &'a Path,
     prefix: Option<&'a Path>,
     before: String,
-    /// The `openssl.cnf` of nginx's own, if it has the provider.
+    /// The `openssl.cnf` of nginx's own, if there is one, its block idle or not.
     conf: Option<PathBuf>,
     link: Option<PathBuf>,
 }
@@ -167,6 +164,13 @@ struct Mended {
     renamed: bool,
 }
 
+impl Mended {
+    /// Whether no file was changed for it yet.
+    fn is_unwritten(&self) -> bool {
+        self.changed.is_empty() && !self.renamed
+    }
+}
+
 impl Attempt<'_> {
     fn test(&self, file: &Path, environment: Environment<'_>) -> Result<String, Refused> {
         test(self.nginx, file, self.prefix, environment)
@@ -178,20 +182,59 @@ impl Attempt<'_> {
         self.test(self.named, environment)
     }
 
-    fn mend(&self) -> Result<Option<String>> {
-        let (words, provider) = match self.as_started() {
-            Ok(warned) => match warned.lines().find_map(|line| line.split_once(NO_PROVIDER)) {
-                // nginx: [warn] wattlock: no provider: WHY in /etc/nginx/nginx.conf:9
-                Some((_, why)) if edit::is_enabled(&self.before) => {
-                    let why = why.rsplit_once(" in ").map_or(why, |(why, _)| why);
-                    (format!("its provider does not load: {why}"), true)
+    /// Has nginx's own `openssl.cnf` say what the system's says now, if nginx accepts that; what was done, if anything.
+    /// So a block wakes that an earlier call left idle for the system's file, and not one whose lines went with it.
+    fn follow(&self) -> Option<String> {
+        let conf = self.conf.as_deref()?;
+        let shown = one_line(conf);
+        let mut why = None;
+        let change = Change::of(conf, |before| {
+            let text = before.unwrap_or_default();
+            if !edit::is_enabled(&self.before) && own::idle(before)?.is_none() {
+                return Ok(Some(text.to_owned()));
+            }
+            match own::anew(text, NAME) {
+                Ok(anew) => Ok(Some(anew)),
+                // For every program, nginx too: its own block is in nobody's way.
+                Err(_) if own::includes_ours(text) => Ok(Some(text.to_owned())),
+                Err(error) => {
+                    why = Some(program::line(&error));
+                    Ok(Some(own::idle(before)?.unwrap_or_else(|| text.to_owned())))
                 }
-                _ => return Ok(None),
-            },
-            // What is not about us may have been for a moment: a port, a name, a full disk.
-            Err(refused) if !refused.is_about_us() && self.as_started().is_ok() => return Ok(None),
-            Err(refused) => (refused.words, false),
-        };
+            }
+        });
+        let made = change.and_then(|change| {
+            if change.is_none() {
+                return Ok(false);
+            }
+            let candidate = beside(conf, &text_of(change.after.as_deref().unwrap_or_default()))?;
+            // Its lines, too, name the file.
+            let lines = beside(self.named, &edit::with_conf(&self.before, conf, candidate.path()))?;
+            self.test(lines.path(), Environment::Names(candidate.path())).map_err(anyhow::Error::from)?;
+            change.make().map(|()| true)
+        });
+        match (made, why) {
+            (Ok(false), _) => None,
+            (Ok(true), None) => Some(format!("the system's openssl.cnf has changed, and {shown} follows it")),
+            (Ok(true), Some(why)) => Some(format!(
+                "{shown} is without Wattlock, since the system's openssl.cnf has changed: {why}; mend that, and the next \
+                 start has it again"
+            )),
+            (Err(error), why) => Some(format!(
+                "{shown} does not follow the system's openssl.cnf: {}",
+                [why, Some(program::line(&error))].into_iter().flatten().collect::<Vec<_>>().join("; ")
+            )),
+        }
+    }
+
+    fn mend(&self) -> Result<Option<String>> {
+        let Err(refused) = self.as_started() else { return Ok(None) };
+        // Another reason may be gone in a moment: a port, a name, a full disk. (One that gives no answer is asked again
+        // when there is something to write.)
+        if !refused.ended && self.as_started().is_ok() {
+            return Ok(None);
+        }
+        let words = refused.words;
         may_change(self.named)?;
         let block = match &self.conf {
             Some(conf) => {
@@ -201,8 +244,7 @@ impl Attempt<'_> {
             None => None,
         };
         // If the fault is the module's, the provider may stay, for groups that a server names.
-        let module_alone =
-            !provider && (block.is_none() || edit::is_enabled(&self.before) || self.link.is_some());
+        let module_alone = block.is_none() || edit::is_enabled(&self.before) || self.link.is_some();
         let kept = module_alone.then(|| self.without(None)).transpose()?;
         let (mended, block) = match (kept, block) {
             (Some(Ok(mended)), _) => (mended, None),
@@ -217,11 +259,17 @@ impl Attempt<'_> {
             // Refused twice, and now no more.
             return Ok(None);
         }
+        if mended.is_unwritten() && self.as_started().is_ok() {
+            return Ok(None);
+        }
         let unwritten = block.as_ref().and_then(|block| block.make().err());
         if mended.text != self.before
             && let Err(error) = replace(self.file, &self.before, &mended.text)
         {
-            self.undo(&mended)?;
+            // Directives by hand come back only with the lines that load their module.
+            if read(self.file)? == self.before {
+                self.undo(&mended)?;
+            }
             return Err(error);
         }
         Ok(Some(self.told(&words, &mended, block.as_ref(), unwritten)))
@@ -242,8 +290,15 @@ impl Attempt<'_> {
                 Err(error) => Err(Refused::from(anyhow::anyhow!("{error:#}"))),
             };
             let Err(refused) = result else { return Ok(Ok(mended)) };
+            // What follows is written before nginx can be asked about it.
+            if mended.is_unwritten() && self.as_started().is_ok() {
+                return Ok(Ok(Mended { text: self.before.clone(), ..Mended::default() }));
+            }
             let path = candidate.as_ref().map_or(self.named, |candidate| candidate.path());
-            match self.step(&refused, path, &mut mended) {
+            // The provider ends nginx, with the module or without: the block is to be tried.
+            let hopeless = refused.ended && block.is_none() && self.conf.is_some();
+            let step = if hopeless { Ok(false) } else { self.step(&refused, path, &mut mended) };
+            match step {
                 Ok(true) => {}
                 Ok(false) => {
                     self.undo(&mended)?;
@@ -279,9 +334,8 @@ impl Attempt<'_> {
             mended.aside.push(told);
             return Ok(true);
         }
-        let named = |link: &Path| refused.words.contains(&*format!(" in {}:", link.display()));
         match &self.link {
-            Some(link) if !mended.renamed && (refused.ended || (refused.is_about_us() && named(link))) => {
+            Some(link) if !mended.renamed => {
                 trusted::only_by_root(link.parent().context("a link lies in a folder")?)?;
                 std::fs::rename(link, self.named.with_file_name(REMOVED)).with_context(|| one_line(link))?;
                 mended.renamed = true;

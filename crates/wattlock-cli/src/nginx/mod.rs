@@ -10,6 +10,7 @@ mod file;
 mod groups;
 mod guard;
 mod libcrypto;
+mod lock;
 
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,7 @@ use clap::{Args, Subcommand};
 use wattlock_shell::nginx::place::{Nginx, Places};
 use wattlock_shell::setup::Choice;
 
+use crate::service::{self, Service};
 pub use check::{CONFIGURATION, Finding, LOAD_MODULE, look};
 use check::{Check, check};
 use file::read;
@@ -131,10 +133,22 @@ impl About {
         Ok(())
     }
 
-    /// Whether the configuration is the one of this machine's nginx, which its service starts with.
+    /// Whether the configuration is the one that nginx was built for.
+    fn is_usual(&self, nginx: &Nginx, file: &Path) -> bool {
+        self.is_at(nginx.built_with("--conf-path=").unwrap_or(USUAL), file)
+    }
+
+    /// Whether the configuration is the one of this machine's nginx, which its service starts with, and not that of a
+    /// second nginx beside one which is guarded.
     fn is_of_the_service(&self, nginx: &Nginx, file: &Path) -> bool {
-        let built = Path::new(nginx.built_with("--conf-path=").unwrap_or(USUAL)).canonicalize();
-        self.prefix.is_none() && self.places.openssl_lib.is_none() && built.is_ok_and(|built| built == file)
+        let starts = Service::of(NAME, &nginx.program).option("-c");
+        let is = starts.map_or_else(|| self.is_usual(nginx, file), |starts| self.is_at(&starts, file));
+        is && !service::guards_another(NAME, &nginx.program, file)
+    }
+
+    fn is_at(&self, place: &str, file: &Path) -> bool {
+        let place = Path::new(place).canonicalize();
+        self.prefix.is_none() && self.places.openssl_lib.is_none() && place.is_ok_and(|place| place == file)
     }
 
     /// The `openssl.cnf` of nginx's own that its configuration names.

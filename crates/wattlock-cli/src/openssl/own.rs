@@ -81,6 +81,18 @@ pub fn is_active(file: &Path) -> bool {
     std::fs::read(file).is_ok_and(|text| idle(Some(&text)).is_ok_and(|idle| idle.is_some()))
 }
 
+/// Whether a file has a block of ours, idle or not.
+pub fn has_block(file: &Path) -> bool {
+    std::fs::read(file).is_ok_and(|text| plan::split(&text).is_ok_and(|split| split.found))
+}
+
+/// Whether the file that such a file includes, the system's, has our block itself.
+pub fn includes_ours(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    let included = text.lines().nth(1).and_then(|line| line.strip_prefix(".include "));
+    included.is_some_and(|path| has_block(Path::new(path)))
+}
+
 /// What is to be left of the file: nothing, unless a person wrote there.
 ///
 /// # Errors

@@ -129,12 +129,9 @@ impl Service {
     /// # Errors
     /// It does not restart.
     pub fn settle(&self, restart: bool) -> Result<()> {
-        let systemd = Path::new("/run/systemd/system").is_dir() && self.has_unit();
-        if systemd {
-            ran("systemctl", &["daemon-reload"])?;
-        }
+        reload()?;
         if restart {
-            match systemd {
+            match systemd_runs() && self.has_unit() {
                 true => ran("systemctl", &["restart", self.name])?,
                 false => ran(&format!("/etc/init.d/{}", self.name), &["restart"])?,
             }
@@ -145,11 +142,42 @@ impl Service {
 
     /// What a person types to restart it.
     pub fn restart(&self) -> String {
-        match Path::new("/run/systemd/system").is_dir() {
+        match systemd_runs() {
             true => format!("sudo systemctl restart {}", self.name),
             false => format!("sudo service {} restart", self.name),
         }
     }
+}
+
+fn systemd_runs() -> bool {
+    Path::new("/run/systemd/system").is_dir()
+}
+
+/// Has systemd, if it runs, read its units again.
+///
+/// # Errors
+/// It does not.
+pub fn reload() -> Result<()> {
+    if systemd_runs() { ran("systemctl", &["daemon-reload"]) } else { Ok(()) }
+}
+
+/// Whether a service's guard is there, and looks after another program or configuration than these, links resolved.
+/// What is gone needs no guard.
+pub fn guards_another(name: &str, program: &Path, config: &Path) -> bool {
+    let program = program.canonicalize().unwrap_or_else(|_| program.to_owned());
+    let texts = [drop_in(name), defaults(name)].map(|path| std::fs::read(path).unwrap_or_default());
+    let texts = texts.map(|text| String::from_utf8_lossy(&text).into_owned());
+    let mut guarded = texts.iter().flat_map(|text| guarded(name, text)).peekable();
+    let is_other = |named: &str, this: &Path| Path::new(named).canonicalize().is_ok_and(|path| path != this);
+    guarded.peek().is_some() && guarded.all(|(one, of_it)| is_other(one, &program) || is_other(of_it, config))
+}
+
+/// The programs, and their configurations, that guards in a text name.
+fn guarded<'a>(name: &str, text: &'a str) -> Vec<(&'a str, &'a str)> {
+    let call = format!(" {name} guard --nginx ");
+    let calls = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let calls = calls.filter_map(|line| line.split_once(&call)?.1.split_once(" --config "));
+    calls.map(|(program, rest)| (program, rest.split_whitespace().next().unwrap_or_default())).collect()
 }
 
 /// The changes that take everything of ours from a service, whatever starts it.
@@ -257,6 +285,13 @@ mod tests {
         }
         Change::of(&path, without).unwrap().make().unwrap();
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_guards_nginx_is_read_from_drop_in_and_script() {
+        let text = "[Service]\n# /w nginx guard --nginx /no --config /no\nExecCondition=-+/w nginx guard --nginx /n \
+                    --config /c\ncase ${1-} in start) /w nginx guard --nginx /m --config /d || : ;; esac\n";
+        assert_eq!(guarded("nginx", text), [("/n", "/c"), ("/m", "/d")]);
     }
 
     #[test]
