@@ -362,7 +362,7 @@ mod tests {
             let frames = [frame(0, 1), frame(1, kind), frame(2, 1)];
             let mut sealed = vec![b'x'; frames[2].end()];
             chain.epoch().seal(5, &mut sealed, &frames, &mut crypto).unwrap();
-            let opened = |bytes: &[u8], crypto: &mut _| {
+            let opened = |bytes: &[u8], crypto: &mut wattlock::Dispatcher| {
                 let parsed = frames.map(|frame| {
                     let head = *bytes[frame.at..].first_chunk().unwrap();
                     Frame { at: frame.at, head: Head::parse(head).unwrap() }

@@ -94,6 +94,9 @@ struct Parts<'a> {
     signed: &'a [u8],
 }
 
+/// Entries that are damaged or a newer program's.
+pub type Unread = Vec<(StreamId, Error)>;
+
 /// A number in an entry, if it is that long.
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4).map(|word| word.try_into().map_or(0, u32::from_be_bytes))
@@ -233,7 +236,7 @@ impl<S: Shelf> Keys<S> {
     ///
     /// # Errors
     /// [`Error::Files`].
-    pub fn list(&mut self) -> Result<(Vec<Entry>, Vec<(StreamId, Error)>), Error> {
+    pub fn list(&mut self) -> Result<(Vec<Entry>, Unread), Error> {
         let (mut entries, mut damaged) = (Vec::new(), Vec::new());
         for id in self.shelf.names()? {
             let entry = self.shelf.get(id).and_then(|bytes| {

@@ -36,7 +36,7 @@ fn digest_inline(dispatcher: &mut wattlock::Dispatcher) -> bool {
 
 fn users() -> Vec<User> {
     let mut users = Vec::new();
-    scan(|user| users.push(user));
+    scan(&[], |user| users.push(user));
     users
 }
 

@@ -16,7 +16,7 @@ use wattlock_fs::content::Content;
 use wattlock_fs::store::{FolderStore, Place};
 use wattlock_fs::tree::{Entry, OF_OTHERS};
 
-use super::side::{Seen, Side};
+use super::side::{Seen, Side, Unread};
 use crate::fs::world::{Inner, World, about, parts, status};
 
 impl World {
@@ -64,7 +64,7 @@ impl Side for World {
         super::pin(dir.folder.fd().as_fd(), &entry.stored)
     }
 
-    fn list(&mut self, dir: &Inner) -> Result<(Vec<Vec<u8>>, Vec<(OsString, Error)>), Error> {
+    fn list(&mut self, dir: &Inner) -> Result<(Vec<Vec<u8>>, Unread), Error> {
         let (listed, unnamed) = self.list_all(dir)?;
         let mut refused = Vec::new();
         for (stored, why) in unnamed {

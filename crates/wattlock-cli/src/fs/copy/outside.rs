@@ -1,6 +1,6 @@
 //! The system's side of a copy.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, SeekFr
 use rustix::io::Errno;
 use wattlock_fs::Error;
 
-use super::side::{Seen, Side};
+use super::side::{Seen, Side, Unread};
 use crate::fs::world::{about, stop};
 
 /// Files outside of the volume.
@@ -69,7 +69,7 @@ impl Side for Outside {
         super::pin(dir.as_fd(), os(name))
     }
 
-    fn list(&mut self, dir: &Self::Dir) -> Result<(Vec<Vec<u8>>, Vec<(OsString, Error)>), Error> {
+    fn list(&mut self, dir: &Self::Dir) -> Result<(Vec<Vec<u8>>, Unread), Error> {
         let failed = |error: Errno| Error::io("listing a folder", error);
         let mut names = Vec::new();
         for entry in Dir::read_from(&**dir).map_err(failed)? {

@@ -73,6 +73,9 @@ pub fn by_descriptor(fd: impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }
 
+/// Stored names of what could not be read, and why.
+pub type Unread = Vec<(OsString, Error)>;
+
 /// A tree of files.
 pub trait Side {
     /// An open folder.
@@ -91,7 +94,7 @@ pub trait Side {
     /// A descriptor that names an entry, of whatever kind, without opening it.
     fn pin(&mut self, dir: &Self::Dir, name: &[u8]) -> Result<OwnedFd, Error>;
     /// The names in a folder; and what is there and has none, each with why.
-    fn list(&mut self, dir: &Self::Dir) -> Result<(Vec<Vec<u8>>, Vec<(OsString, Error)>), Error>;
+    fn list(&mut self, dir: &Self::Dir) -> Result<(Vec<Vec<u8>>, Unread), Error>;
     /// What a name stands for; `None` for nothing.
     fn look(&mut self, dir: &Self::Dir, name: &[u8]) -> Result<Option<Seen>, Error>;
     /// A symbolic link's target: of the link that a descriptor names, which has this name.
