@@ -506,9 +506,10 @@ def test_dpkg_killed_at_any_command_of_a_script_leaves_a_configuration_that_work
 def small(*folders):
     """A file system of its own over each folder, with what that has. Yields what leaves so many KiB of room in all of them,
     much for None. What comes behind it must leave the folders as they were."""
-    mounted = []
+    mounted, made = [], [folder for folder in folders if not os.path.isdir(folder)]
     try:
         for folder in folders:
+            os.makedirs(folder, exist_ok=True)
             with tempfile.TemporaryDirectory(dir="/srv") as there:
                 run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", there)
                 try:
@@ -527,6 +528,8 @@ def small(*folders):
     finally:
         for folder in reversed(mounted):
             run("umount", folder)
+        for folder in made:
+            os.removedirs(folder)
 
 
 def nginx_alone(what="enable", *more, **how):
