@@ -2,9 +2,9 @@
 //! Wattlock's lines go, so that nginx starts.
 //!
 //! It never fails: its exit code is 0, and what it did is one line. Only nginx's answer decides, never its words, which
-//! users whose files it includes can write: a configuration that nginx accepts stays, with or without the provider (the
-//! module is inactive then, and says why), and what nginx refuses is asked for again before anything is written. Only
-//! what is Wattlock's is taken out, and only if nginx accepts the result: marked lines, and the block in the
+//! users whose files it includes can write: a configuration that nginx accepts stays, unless the provider's file is gone,
+//! and what nginx refuses is asked for again before anything is written. (A provider that is there and does not load
+//! leaves the module inactive, which says why.) Only what is Wattlock's is taken out, and only if nginx accepts the result: marked lines, and the block in the
 //! `openssl.cnf` of nginx's own, are tried beside the files first; directives of Wattlock's by hand, and the link by
 //! which the package's module is loaded, come back if nginx refuses all the same. A configuration that is broken by
 //! others stays. A second call finds nothing to do. The block goes before the lines: what is cut off between them
@@ -132,6 +132,7 @@ fn look(about: &About, told: &mut Vec<String>) -> Result<()> {
         file: &file,
         prefix: about.prefix.as_deref(),
         before,
+        gone: conf.as_deref().and_then(own::gone),
         conf,
         link,
     };
@@ -150,6 +151,8 @@ struct Attempt<'a> {
     before: String,
     /// The `openssl.cnf` of nginx's own, if there is one, its block idle or not.
     conf: Option<PathBuf>,
+    /// The provider's file, if that names one that is not there.
+    gone: Option<PathBuf>,
     link: Option<PathBuf>,
 }
 
@@ -180,6 +183,11 @@ impl Attempt<'_> {
     fn as_started(&self) -> Result<String, Refused> {
         let environment = self.conf.as_deref().map_or(Environment::AsHere, Environment::Names);
         self.test(self.named, environment)
+    }
+
+    /// Whether Wattlock may stay: nginx starts with it, and there is a provider.
+    fn works(&self) -> bool {
+        self.gone.is_none() && self.as_started().is_ok()
     }
 
     /// Has nginx's own `openssl.cnf` say what the system's says now, if nginx accepts that; what was done, if anything.
@@ -228,13 +236,16 @@ impl Attempt<'_> {
     }
 
     fn mend(&self) -> Result<Option<String>> {
-        let Err(refused) = self.as_started() else { return Ok(None) };
-        // Another reason may be gone in a moment: a port, a name, a full disk. (One that gives no answer is asked again
-        // when there is something to write.)
-        if !refused.ended && self.as_started().is_ok() {
-            return Ok(None);
-        }
-        let words = refused.words;
+        let words = match (self.as_started(), &self.gone) {
+            (Ok(_), Some(provider)) if edit::is_enabled(&self.before) => {
+                format!("its provider {} is gone", one_line(provider))
+            }
+            (Ok(_), _) => return Ok(None),
+            // Another reason may be gone in a moment: a port, a name, a full disk. (One that gives no answer is asked again
+            // when there is something to write.)
+            (Err(refused), _) if !refused.ended && self.works() => return Ok(None),
+            (Err(refused), _) => refused.words,
+        };
         may_change(self.named)?;
         let block = match &self.conf {
             Some(conf) => {
@@ -244,7 +255,8 @@ impl Attempt<'_> {
             None => None,
         };
         // If the fault is the module's, the provider may stay, for groups that a server names.
-        let module_alone = block.is_none() || edit::is_enabled(&self.before) || self.link.is_some();
+        let module_alone =
+            block.is_none() || self.gone.is_none() && (edit::is_enabled(&self.before) || self.link.is_some());
         let kept = module_alone.then(|| self.without(None)).transpose()?;
         let (mended, block) = match (kept, block) {
             (Some(Ok(mended)), _) => (mended, None),
@@ -259,7 +271,7 @@ impl Attempt<'_> {
             // Refused twice, and now no more.
             return Ok(None);
         }
-        if mended.is_unwritten() && self.as_started().is_ok() {
+        if mended.is_unwritten() && self.works() {
             return Ok(None);
         }
         let unwritten = block.as_ref().and_then(|block| block.make().err());
@@ -291,7 +303,7 @@ impl Attempt<'_> {
             };
             let Err(refused) = result else { return Ok(Ok(mended)) };
             // What follows is written before nginx can be asked about it.
-            if mended.is_unwritten() && self.as_started().is_ok() {
+            if mended.is_unwritten() && self.works() {
                 return Ok(Ok(Mended { text: self.before.clone(), ..Mended::default() }));
             }
             let path = candidate.as_ref().map_or(self.named, |candidate| candidate.path());

@@ -76,6 +76,13 @@ pub fn idle(before: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
     Ok(Some(plan::idle(before)?).filter(|idle| idle != before))
 }
 
+/// The provider's file that an active block names, if there is none.
+pub fn gone(file: &Path) -> Option<PathBuf> {
+    let text = std::fs::read(file).ok().filter(|_| is_active(file))?;
+    let module = PathBuf::from(plan::kept(&text).ok()?.module?);
+    (module.is_absolute() && module.try_exists().is_ok_and(|there| !there)).then_some(module)
+}
+
 /// Whether a file has a block of ours that is not idle.
 pub fn is_active(file: &Path) -> bool {
     std::fs::read(file).is_ok_and(|text| idle(Some(&text)).is_ok_and(|idle| idle.is_some()))
@@ -173,6 +180,11 @@ mod tests {
             let idle = super::idle(Some(text.as_bytes())).unwrap().unwrap();
             assert!(State::of(&Conf::read(&idle).unwrap()).unwrap().section.is_none());
             assert!(super::idle(Some(&idle)).unwrap().is_none(), "a second time changes nothing");
+            let file = folder.path().join("own.cnf");
+            for (text, is_gone) in [(text.as_bytes(), true), (&idle, false)] {
+                std::fs::write(&file, text).unwrap();
+                assert_eq!(gone(&file).is_some_and(|module| module == Path::new("/w.so")), is_gone);
+            }
             assert_eq!(plan::awake(&idle), text.as_bytes());
             assert!(plan::has_alone(&idle) && without(Some(&idle)).unwrap().is_none());
             let again = with(Some(&idle), "nginx", Path::new("/w.so")).unwrap();
