@@ -55,6 +55,8 @@ fn a_volume_that_does_not_open_is_not_mounted_and_not_changed() {
     reseal("wattlock volume 2\n");
     refuse(81, "version");
     reseal("wattlock volume 1\nchunk 7\n");
+    refuse(81, "newer program");
+    reseal("wattlock volume 1\nchunk many\n");
     refuse(82, "damaged");
     fs::write(&own, "hello").unwrap();
     refuse(21, "");
