@@ -20,8 +20,9 @@
 static void
 wattlock_why(char *why, size_t size)
 {
-    int            flags;
-    const char    *data, *words;
+    int            flags = 0;
+    const char    *data = "", *words;
+    /* Of an empty queue nothing is told, not even these two. */
     unsigned long  code = ERR_get_error_all(NULL, NULL, NULL, &data, &flags);
 
     words = (flags & ERR_TXT_STRING) && *data != '\0' ? data : ERR_reason_error_string(code);

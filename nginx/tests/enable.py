@@ -1146,6 +1146,73 @@ def case_a_unit_with_another_configuration_is_guarded_there():
     same(before, snapshot())
 
 
+def case_the_packages_link_lives_with_an_idle_block_and_a_lost_provider():
+    link = NGINX.parent / "modules-enabled/50-mod-http-wattlock.conf"
+    target = pathlib.Path("/run/mod-http-wattlock.conf")
+    target.write_text(f"load_module {MODULE};\n")
+    link.symlink_to(target)
+    before = snapshot()
+    enable()
+    on = OWN.read_text()
+    # What is not written is not read: nginx died of it every other time.
+    for block, provider in ((on, None), ("".join(f"# idle: {line}\n" for line in on.splitlines()), ARGS.provider)):
+        OWN.write_text(block)
+        own(PROVIDER, None) if provider is None else mounted(PROVIDER, provider)
+        for _ in range(20):
+            assert "no provider: " in run("nginx", "-t")
+    # A module that ends nginx, beside an idle block, and where a server needs the provider.
+    for block in (OWN.read_text(), on):
+        OWN.write_text(block)
+        own(MODULE, fatal())
+        with running() as said:
+            serves()
+        assert "by the name" in said and not link.is_symlink(), said
+        mounted(MODULE, ARGS.module)
+        link.with_name(link.name + ".removed").rename(link)
+        enable()
+    disable()
+    same(before, snapshot())
+
+
+def case_files_of_the_service_that_cannot_be_read_do_not_stop_the_guard():
+    for spoilt in (DROPIN, DEFAULTS):
+        before = snapshot()
+        enable()
+        kept = spoilt.read_text()
+        for text in (kept.replace("# END wattlock\n", ""), None):
+            spoilt.unlink()
+            spoilt.symlink_to("/run/elsewhere") if text is None else spoilt.write_text(text)
+            on = NGINX.read_text()
+            patched(of_another_version)
+            guard()
+            run("nginx", "-t", "-q")
+            mounted(MODULE, ARGS.module)
+            spoilt.unlink()
+            spoilt.write_text(kept)
+            NGINX.write_text(on)
+        disable()
+        same(before, snapshot())
+
+
+def case_disable_takes_all_out_whatever_starts_nginx_by_now():
+    before = snapshot()
+    enable()
+    other, override = NGINX.with_name("other.conf"), DROPIN.parent / "a.conf"
+    override.write_text(f"[Service]\nExecStartPre=\nExecStart=\nExecStart=/usr/sbin/nginx -c {other}\n")
+    other.write_text(CONF)
+    disable()
+    override.unlink()
+    other.unlink()
+    DROPIN.parent.rmdir()
+    same(before, snapshot())
+    # And what starts it by now is enabled whole.
+    enable()
+    DROPIN.parent.joinpath("a.conf").write_text(f"[Service]\nExecStart=\nExecStart=/usr/sbin/nginx -c {other}\n")
+    other.write_text(CONF)
+    enable("--config", other)
+    assert f"--config {other}" in DROPIN.read_text() and OWN.exists() and MARK in other.read_text()
+
+
 def case_what_the_guard_cannot_take_out_is_said_or_refused_first():
     other = NGINX.parent / "modules-enabled/mine.conf"
     other.write_text(f"load_module {MODULE};\n")

@@ -12,7 +12,7 @@
 #   scripts/release/fresh.sh own|next suite         the name of that release, which is its root's in target/fresh
 #   scripts/release/fresh.sh in ROOT COMMAND        a command in a root that was kept
 #
-# KEEP=1 keeps the roots (target/fresh/RELEASE); NEXT=SUITE is another release than the one that follows. Logs are in
+# KEEP=1 keeps the roots (target/fresh/RELEASE), KEEP=good those in which nothing failed; NEXT=SUITE is another release than the one that follows. Logs are in
 # target/fresh/*.log. The result is docs/measurements/fresh.json: packages, versions, seconds and the commit. Needs
 # root, 8 GB of disk for each release, and mmdebstrap, git and python3.
 #
@@ -132,7 +132,7 @@ cleanup() {
         wait "$job" 2>/dev/null || true
     fi
     for root in "${roots[@]}"; do
-        if [ "${KEEP:-}" = 1 ]; then echo "kept: scripts/release/fresh.sh in $root COMMAND" >&2; else discard "$root"; fi
+        if [ "${KEEP:-}" = 1 ] || { [ "${KEEP:-}" = good ] && [ "$status" = 0 ]; }; then echo "kept: scripts/release/fresh.sh in $root COMMAND" >&2; else discard "$root"; fi
     done
     discard "$scratch"
     exit "$status"

@@ -45,7 +45,7 @@ case $which in own | next | all | image) ;; *) fail "own, next, all or image, no
 [ "$(id -u)" = 0 ] || fail "needs root"
 if [ "$which" = all ]; then
     failed=0
-    for one in own next; do "$0" "$one" "$@" || failed=1; done
+    for one in own next; do scripts/release/package-test.sh "$one" "$@" || failed=1; done
     exit $failed
 fi
 scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/wattlock-packages.XXXXXX")

@@ -40,11 +40,11 @@ keep() {
 }
 
 # Runs a step of this script in a clean root of a release; what it made lies in the folder `made`. A root in which it
-# failed does not stay, so that no later run takes its packages.
+# failed does not stay.
 in_root() {
     suite=$(scripts/release/fresh.sh "$1" suite)
     made=$target/fresh/$suite/srv
-    KEEP=1 scripts/release/fresh.sh "$1" -- scripts/release/package.sh "$2" || { discard && fail "$2 in a root of $suite"; }
+    KEEP=good scripts/release/fresh.sh "$1" -- scripts/release/package.sh "$2"
 }
 discard() { rm -rf --one-file-system "${made%/srv}"; }
 

@@ -178,12 +178,7 @@ fn needs_the_provider() -> Option<String> {
 
 /// Has the service take it; undoes all if it does not restart.
 fn settled(service: &Service, common: &Common, undo: impl FnOnce() -> Result<()>) -> Result<()> {
-    service.settle(common.restart).or_else(|error| {
-        undo()?;
-        // As it was, it may start.
-        let again = service.settle(common.restart).err().map(|error| format!("; then: {error:#}"));
-        bail!("everything is as it was, since: {error:#}{}", again.unwrap_or_default())
-    })?;
+    service.settle_or(common.restart, undo)?;
     if !common.restart {
         say!("to take effect: {}", service.restart());
     }

@@ -142,12 +142,12 @@ pub(super) fn enable(command: &Enable, choice: &Choice) -> Result<()> {
         return Ok(());
     }
     // First of all: what is said may have no reader.
-    if of_service && let Err(error) = service.settle(command.restart) {
-        let Some(written) = done else { return Err(error) };
-        set.take_back(&written)?;
-        // As it was, it may start.
-        let again = service.settle(command.restart).err().map(|error| format!("; then: {error:#}"));
-        bail!("everything is as it was, since: {error:#}{}", again.unwrap_or_default());
+    match &done {
+        Some(written) if of_service => {
+            service.settle_or(command.restart, || set.take_back(written))?;
+        }
+        None if of_service => service.settle(command.restart)?,
+        _ => {}
     }
     if let Some(written) = done {
         written.tell(&set)?;
@@ -268,7 +268,7 @@ pub(super) fn disable(change: &Change) -> Result<()> {
     };
     let (named, file) = (about.named(&nginx)?, about.file(&nginx)?);
     let before = read(&file)?;
-    let last = match about.is_of_the_service(&nginx, &file) {
+    let last = match about.has_the_guard(&nginx, &file) {
         true => service::removals(NAME)?,
         false => Vec::new(),
     };
@@ -467,9 +467,11 @@ impl Set<'_> {
 
     /// Takes back all of it.
     fn take_back(&self, written: &Written) -> Result<()> {
-        let _lock = lock::taken()?;
-        undo_all(&self.last).and(written.undo())?;
-        self.undo()
+        // Another call that holds it is no reason to leave nginx down.
+        let _lock = lock::taken().ok();
+        let last = undo_all(&self.last);
+        written.undo()?;
+        self.undo().and(last)
     }
 }
 

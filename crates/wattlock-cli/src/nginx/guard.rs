@@ -10,6 +10,7 @@
 //! others stays. A second call finds nothing to do. The block goes before the lines: what is cut off between them
 //! starts, and is mended by the next call.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -111,7 +112,7 @@ fn look(about: &About, told: &mut Vec<String>) -> Result<()> {
         return Ok(());
     }
     // nginx is to start, also beside another call that does not end.
-    let _lock = lock::taken().ok();
+    let _lock = lock::taken_within(lock::PATIENCE_OF_THE_GUARD).ok();
     let nginx = about.places.nginx()?;
     let (named, file) = (about.named(&nginx)?, about.file(&nginx)?);
     let before = read(&file)?;
@@ -122,7 +123,8 @@ fn look(about: &About, told: &mut Vec<String>) -> Result<()> {
     let conf = ((names_it || of_service) && own::has_block(&own)).then_some(own);
     let link = link(&named);
     // Directives by hand may be left where lines, block and link are out already.
-    let guarded = of_service && !service::removals(NAME)?.is_empty();
+    // What cannot be read is a reason to look.
+    let guarded = of_service && service::removals(NAME).map_or(true, |removals| !removals.is_empty());
     if !edit::is_enabled(&before) && conf.is_none() && link.is_none() && !guarded {
         return Ok(());
     }
@@ -132,9 +134,9 @@ fn look(about: &About, told: &mut Vec<String>) -> Result<()> {
         file: &file,
         prefix: about.prefix.as_deref(),
         before,
-        gone: conf.as_deref().and_then(own::gone),
         conf,
         link,
+        asked: Cell::new(None),
     };
     told.extend(one.follow());
     told.extend(one.mend()?);
@@ -151,9 +153,10 @@ struct Attempt<'a> {
     before: String,
     /// The `openssl.cnf` of nginx's own, if there is one, its block idle or not.
     conf: Option<PathBuf>,
-    /// The provider's file, if that names one that is not there.
-    gone: Option<PathBuf>,
     link: Option<PathBuf>,
+    /// Whether nginx started with Wattlock after all, once it was asked again right before something was to be written. Each
+    /// look at one that gives no answer takes 15 s, and systemd waits for 90.
+    asked: Cell<Option<bool>>,
 }
 
 /// A configuration that nginx takes, without Wattlock.
@@ -185,9 +188,21 @@ impl Attempt<'_> {
         self.test(self.named, environment)
     }
 
+    /// The provider's file, if nginx's own `openssl.cnf` names one that is not there.
+    fn gone(&self) -> Option<PathBuf> {
+        self.conf.as_deref().and_then(own::gone)
+    }
+
     /// Whether Wattlock may stay: nginx starts with it, and there is a provider.
     fn works(&self) -> bool {
-        self.gone.is_none() && self.as_started().is_ok()
+        self.gone().is_none() && self.as_started().is_ok()
+    }
+
+    /// The same, asked once, before something is written.
+    fn works_after_all(&self) -> bool {
+        let works = self.asked.get().unwrap_or_else(|| self.works());
+        self.asked.set(Some(works));
+        works
     }
 
     /// Has nginx's own `openssl.cnf` say what the system's says now, if nginx accepts that; what was done, if anything.
@@ -198,7 +213,9 @@ impl Attempt<'_> {
         let mut why = None;
         let change = Change::of(conf, |before| {
             let text = before.unwrap_or_default();
-            if !edit::is_enabled(&self.before) && own::idle(before)?.is_none() {
+            if own::idle(before)?.is_none()
+                && (!edit::is_enabled(&self.before) || own::names_gone(text).is_some())
+            {
                 return Ok(Some(text.to_owned()));
             }
             match own::anew(text, NAME) {
@@ -236,7 +253,8 @@ impl Attempt<'_> {
     }
 
     fn mend(&self) -> Result<Option<String>> {
-        let words = match (self.as_started(), &self.gone) {
+        let gone = self.gone();
+        let words = match (self.as_started(), &gone) {
             (Ok(_), Some(provider)) if edit::is_enabled(&self.before) => {
                 format!("its provider {} is gone", one_line(provider))
             }
@@ -256,25 +274,40 @@ impl Attempt<'_> {
         };
         // If the fault is the module's, the provider may stay, for groups that a server names.
         let module_alone =
-            block.is_none() || self.gone.is_none() && (edit::is_enabled(&self.before) || self.link.is_some());
-        let kept = module_alone.then(|| self.without(None)).transpose()?;
-        let (mended, block) = match (kept, block) {
-            (Some(Ok(mended)), _) => (mended, None),
-            (Some(Err(refused)), None) => return self.left(&words, &refused),
-            (_, block) => match self.without(block.as_ref())? {
-                Ok(mended) => (mended, block),
-                Err(refused) => return self.left(&words, &refused),
-            },
+            block.is_none() || gone.is_none() && (edit::is_enabled(&self.before) || self.link.is_some());
+        // One that ends nginx is the provider or the package's module: the provider, whose block is tried at once, more often.
+        let ways = [
+            module_alone.then_some((None, false)),
+            block.as_ref().map(|block| (Some(block), true)),
+            (module_alone && block.is_some() && self.link.is_some()).then_some((None, true)),
+        ];
+        let (mut last, mut found) = (None, None);
+        for (block, with_link) in ways.into_iter().flatten() {
+            match self.without(block, with_link)? {
+                Ok(mended) => {
+                    found = Some((mended, block));
+                    break;
+                }
+                Err(refused) => last = Some(refused),
+            }
+        }
+        let Some((mended, block)) = found else {
+            let none = || Refused {
+                words: "there is nothing of Wattlock's to take out".into(),
+                at: None,
+                ended: false,
+            };
+            return self.left(&words, &last.unwrap_or_else(none));
         };
         let same = mended.text == self.before && mended.changed.is_empty();
         if same && block.is_none() && !mended.renamed {
             // Refused twice, and now no more.
             return Ok(None);
         }
-        if mended.is_unwritten() && self.works() {
+        if mended.is_unwritten() && self.works_after_all() {
             return Ok(None);
         }
-        let unwritten = block.as_ref().and_then(|block| block.make().err());
+        let unwritten = block.and_then(|block| block.make().err());
         if mended.text != self.before
             && let Err(error) = replace(self.file, &self.before, &mended.text)
         {
@@ -284,11 +317,12 @@ impl Attempt<'_> {
             }
             return Err(error);
         }
-        Ok(Some(self.told(&words, &mended, block.as_ref(), unwritten)))
+        Ok(Some(self.told(&words, &mended, block, unwritten)))
     }
 
-    /// What nginx takes without Wattlock's lines, and with this change of its `openssl.cnf`; or why it takes nothing.
-    fn without(&self, block: Option<&Change>) -> Result<Result<Mended, Refused>> {
+    /// What nginx takes without Wattlock's lines, and with this change of its `openssl.cnf`; or why it takes nothing. The
+    /// package's link may go for an nginx that is ended, too, if that is wanted.
+    fn without(&self, block: Option<&Change>, with_link: bool) -> Result<Result<Mended, Refused>> {
         let idle =
             block.map(|block| beside(&block.path, &text_of(block.after.as_deref().unwrap_or_default())));
         let idle = idle.transpose()?;
@@ -302,13 +336,13 @@ impl Attempt<'_> {
                 Err(error) => Err(Refused::from(anyhow::anyhow!("{error:#}"))),
             };
             let Err(refused) = result else { return Ok(Ok(mended)) };
-            // What follows is written before nginx can be asked about it.
-            if mended.is_unwritten() && self.works() {
+            let path = candidate.as_ref().map_or(self.named, |candidate| candidate.path());
+            let hopeless = refused.ended && !with_link && self.conf.as_deref().is_some_and(own::is_active);
+            // A directive of this text is a matter of this text; the rest is written before nginx can be asked about it.
+            let writes = !hopeless && refused.at.as_ref().is_none_or(|(at, _)| at != path);
+            if writes && mended.is_unwritten() && self.works_after_all() {
                 return Ok(Ok(Mended { text: self.before.clone(), ..Mended::default() }));
             }
-            let path = candidate.as_ref().map_or(self.named, |candidate| candidate.path());
-            // The provider ends nginx, with the module or without: the block is to be tried.
-            let hopeless = refused.ended && block.is_none() && self.conf.is_some();
             let step = if hopeless { Ok(false) } else { self.step(&refused, path, &mut mended) };
             match step {
                 Ok(true) => {}

@@ -10,8 +10,9 @@ use rustix::io::Errno;
 /// Of root alone: whoever could open it could hold it for ever.
 const FILE: &str = "/run/wattlock-nginx.lock";
 
-/// How long another call may take: longer than one that meets an nginx which gives no answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long another call is waited for, here and by the guard, which systemd ends after 90 s.
+const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE_OF_THE_GUARD: Duration = Duration::from_secs(15);
 
 /// The lock, held until the file is closed; `None` for other users than root, whose own configurations they are, and
 /// where it cannot be made. Blocks.
@@ -19,6 +20,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// # Errors
 /// Another call holds it.
 pub fn taken() -> Result<Option<File>> {
+    taken_within(PATIENCE)
+}
+
+/// The same, within a time.
+///
+/// # Errors
+/// As there.
+pub fn taken_within(patience: Duration) -> Result<Option<File>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
@@ -27,7 +36,7 @@ pub fn taken() -> Result<Option<File>> {
     let begun = Instant::now();
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if begun.elapsed() > PATIENCE => {
+            Err(Errno::WOULDBLOCK) if begun.elapsed() > patience => {
                 bail!("another `wattlock nginx` is at work ({FILE}): try again when it has ended")
             }
             Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(Duration::from_millis(10)),

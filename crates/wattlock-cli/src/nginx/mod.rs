@@ -19,7 +19,7 @@ use clap::{Args, Subcommand};
 use wattlock_shell::nginx::place::{Nginx, Places};
 use wattlock_shell::setup::Choice;
 
-use crate::service::{self, Service};
+use crate::service::{self, Guards, Service};
 pub use check::{CONFIGURATION, Finding, LOAD_MODULE, look};
 use check::{Check, check};
 use file::read;
@@ -141,9 +141,26 @@ impl About {
     /// Whether the configuration is the one of this machine's nginx, which its service starts with, and not that of a
     /// second nginx beside one which is guarded.
     fn is_of_the_service(&self, nginx: &Nginx, file: &Path) -> bool {
-        let starts = Service::of(NAME, &nginx.program).option("-c");
-        let is = starts.map_or_else(|| self.is_usual(nginx, file), |starts| self.is_at(&starts, file));
-        is && !service::guards_another(NAME, &nginx.program, file)
+        match Service::of(NAME, &nginx.program).option("-c") {
+            Some(starts) => self.is_at(&starts, file),
+            None => self.is_usual(nginx, file) && self.guards(nginx, file) != Guards::Another,
+        }
+    }
+
+    /// Whether what [`change::enable`] wrote beside the lines is this configuration's: whatever starts nginx by now.
+    fn has_the_guard(&self, nginx: &Nginx, file: &Path) -> bool {
+        match self.guards(nginx, file) {
+            Guards::This => true,
+            Guards::Nothing => self.is_usual(nginx, file) || self.is_of_the_service(nginx, file),
+            Guards::Another => false,
+        }
+    }
+
+    fn guards(&self, nginx: &Nginx, file: &Path) -> Guards {
+        match self.prefix.is_none() && self.places.openssl_lib.is_none() {
+            true => service::guards(NAME, &nginx.program, file),
+            false => Guards::Another,
+        }
     }
 
     fn is_at(&self, place: &str, file: &Path) -> bool {

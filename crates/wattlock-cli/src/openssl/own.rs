@@ -78,8 +78,12 @@ pub fn idle(before: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
 
 /// The provider's file that an active block names, if there is none.
 pub fn gone(file: &Path) -> Option<PathBuf> {
-    let text = std::fs::read(file).ok().filter(|_| is_active(file))?;
-    let module = PathBuf::from(plan::kept(&text).ok()?.module?);
+    std::fs::read(file).ok().filter(|_| is_active(file)).and_then(|text| names_gone(&text))
+}
+
+/// The same of a text's block, idle or not.
+pub fn names_gone(text: &[u8]) -> Option<PathBuf> {
+    let module = PathBuf::from(plan::kept(text).ok()?.module?);
     (module.is_absolute() && module.try_exists().is_ok_and(|there| !there)).then_some(module)
 }
 

@@ -8,7 +8,7 @@ mod unit;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use wattlock_door::one_line;
 
 use crate::changes::{Change, folder_mark};
@@ -140,6 +140,21 @@ impl Service {
         Ok(())
     }
 
+    /// The same; if it does not restart, `undo` takes back what it was to restart with, and it is restarted again.
+    ///
+    /// # Errors
+    /// It did not restart: also if it does now, as it was before.
+    pub fn settle_or(&self, restart: bool, undo: impl FnOnce() -> Result<()>) -> Result<()> {
+        let Err(error) = self.settle(restart) else { return Ok(()) };
+        let undone =
+            undo().map_or_else(|why| format!("not all was taken back: {why:#}; "), |()| String::new());
+        let again = self.settle(restart).map_or_else(|why| format!("; then: {why:#}"), |()| String::new());
+        match undone.is_empty() {
+            true => bail!("everything is as it was, since: {error:#}{again}"),
+            false => bail!("{undone}since: {error:#}{again}"),
+        }
+    }
+
     /// What a person types to restart it.
     pub fn restart(&self) -> String {
         match systemd_runs() {
@@ -161,15 +176,31 @@ pub fn reload() -> Result<()> {
     if systemd_runs() { ran("systemctl", &["daemon-reload"]) } else { Ok(()) }
 }
 
-/// Whether a service's guard is there, and looks after another program or configuration than these, links resolved.
-/// What is gone needs no guard.
-pub fn guards_another(name: &str, program: &Path, config: &Path) -> bool {
+/// What a service's guard looks after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guards {
+    /// There is no guard, or what it looks after is gone.
+    Nothing,
+    /// This program and configuration.
+    This,
+    /// Others.
+    Another,
+}
+
+/// What a service's guard looks after, seen from a program and its configuration, links resolved.
+pub fn guards(name: &str, program: &Path, config: &Path) -> Guards {
     let program = program.canonicalize().unwrap_or_else(|_| program.to_owned());
     let texts = [drop_in(name), defaults(name)].map(|path| std::fs::read(path).unwrap_or_default());
     let texts = texts.map(|text| String::from_utf8_lossy(&text).into_owned());
-    let mut guarded = texts.iter().flat_map(|text| guarded(name, text)).peekable();
-    let is_other = |named: &str, this: &Path| Path::new(named).canonicalize().is_ok_and(|path| path != this);
-    guarded.peek().is_some() && guarded.all(|(one, of_it)| is_other(one, &program) || is_other(of_it, config))
+    let there = |(one, of_it): (&str, &str)| {
+        Some((Path::new(one).canonicalize().ok()?, Path::new(of_it).canonicalize().ok()?))
+    };
+    let guarded: Vec<_> = texts.iter().flat_map(|text| guarded(name, text)).filter_map(there).collect();
+    match guarded.iter().any(|(one, of_it)| *one == program && of_it == config) {
+        true => Guards::This,
+        false if guarded.is_empty() => Guards::Nothing,
+        false => Guards::Another,
+    }
 }
 
 /// The programs, and their configurations, that guards in a text name.

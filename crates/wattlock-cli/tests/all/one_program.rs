@@ -83,6 +83,9 @@ scenarios!(
     systemd_knows_the_guard_before_there_are_lines,
     a_second_nginx_takes_nothing_from_the_first,
     a_unit_with_another_configuration_is_guarded_there,
+    the_packages_link_lives_with_an_idle_block_and_a_lost_provider,
+    files_of_the_service_that_cannot_be_read_do_not_stop_the_guard,
+    disable_takes_all_out_whatever_starts_nginx_by_now,
     what_the_guard_cannot_take_out_is_said_or_refused_first,
     haproxy_has_it_alone_and_gives_it_back,
 );
