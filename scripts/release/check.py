@@ -57,13 +57,15 @@ PLANTED = {  # the crate whose check must find each fault
 }
 SANITIZE = ("scripts/test/sanitize.sh", "scripts/test/sanitize.supp")
 PLANTED_BY = {  # what runs that check, if cargo alone does not
-    "byte-past-the-end": SANITIZE, "counter-without-lock": SANITIZE, "header-trusted": ("scripts/test/fuzz-smoke.sh", "fuzz"),
+    "byte-past-the-end": SANITIZE, "counter-without-lock": SANITIZE,
+    "header-trusted": ("scripts/test/fuzz-smoke.sh", "fuzz"),
 }
 FUZZ_MINUTES, FUZZ_PARTS = 15, 8
 # What a check says if it did not do all of it. Kafka alone may be absent: Java is no part of a build, and the soak's
 # result names what did not run. A line that begins with a space tells how far a fresh machine is. A scenario of nginx's
 # tests that cannot run says `NAME: not run: WHY`.
-LESS = re.compile(r"^(?! ).*(?:nothing is checked|that part is not checked|not run here)|: not run: |^not run: (?!bridge: )", re.M)
+LESS = re.compile(r"^(?! ).*(?:nothing is checked|that part is not checked|not run here)|^[^ ]+: not run: "
+                  r"|^not run: (?!bridge: )", re.M)
 # Builds of a check, which nothing needs once all of its parts have passed.
 BUILDS = {"address": ("sanitize/address", "asan"), "thread": ("sanitize/thread",), "planted": ("planted",),
           "mutants": ("mutants",)}
@@ -246,7 +248,8 @@ def children():
 
 def end_orphans(before=()):
     """Ends what a part has left behind, and names it: those of a part that has ended came here, for this is their
-    subreaper. What was a child of this process `before` is none of a part's: a program that executed this one began it."""
+    subreaper. What was a child of this process `before` is none of a part's: a program that executed this one began it.
+    """
     names = set()
     for turn in range(200):
         if not (found := {one: name for one, name in children().items() if one not in before}):
@@ -292,8 +295,8 @@ def sentence(part, said):
 
 
 def run(root, chosen, kept, target, is_calm=calm, lock=None, known=(), before=()):
-    """Runs what is due of these parts, of all that are known; keeps what passes. Names of what is due still. `before` are
-    children that this process had."""
+    """Runs what is due of these parts, of all that are known; keeps what passes. Names of what is due still. Children
+    that this process had `before` are left alone."""
     left, calm_yet, logs = [], True, target / "release-check"
     logs.mkdir(parents=True, exist_ok=True)
 

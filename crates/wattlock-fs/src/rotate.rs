@@ -28,7 +28,8 @@ pub struct Rotated {
     pub skipped: u64,
     /// What could not be sealed anew, a line each: the old keys must stay.
     pub failed: Vec<String>,
-    /// The gravest reason for that: damage before an unknown version, and that before what could not be read or written.
+    /// The gravest reason for that: damage before an unknown version, and that before what could not be read or
+    /// written.
     pub gravest: Option<Error>,
     /// Files that none of the volume's keys opens, a line each.
     pub lost: Vec<String>,

@@ -326,7 +326,8 @@ impl<S: Store> Shared<S> {
         Ok(header)
     }
 
-    /// A header as it was sealed. The version is in the associated data: if it opens with ours, that byte alone was altered.
+    /// A header as it was sealed. The version is in the associated data: if it opens with ours, that byte alone was
+    /// altered.
     ///
     /// # Errors
     /// [`Error::Newer`] for one that does not.
@@ -345,8 +346,8 @@ impl<S: Store> Shared<S> {
     /// A file's key.
     ///
     /// # Errors
-    /// [`Error::Damaged`]; [`Error::Newer`] for a header of another version, and for an authentic one whose chunk size or
-    /// flags are unknown.
+    /// [`Error::Damaged`]; [`Error::Newer`] for a header of another version, and for an authentic one whose chunk size
+    /// or flags are unknown.
     pub(super) fn open_header(
         &self,
         header: &Header,

@@ -27,8 +27,8 @@ const BESIDE: usize = 16;
 const SHORTEST: usize = (names::VECTOR + 1) * 4 / 3 + 1;
 
 impl Tree {
-    /// What the folder's own key does not open as a name: entries of other records, and copies; of some of it, why it could
-    /// not be read.
+    /// What the folder's own key does not open as a name: entries of other records, and copies; of some of it, why it
+    /// could not be read.
     pub(super) fn survey_unknown(
         &self,
         folder: &Folder,

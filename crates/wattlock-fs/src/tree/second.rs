@@ -173,8 +173,8 @@ impl Tree {
     }
 
     /// Seals a copy of a folder's record under the newest key; says whether it had to. One that does not open keeps no key
-    /// in use, nor does one of an unknown version beside a record that opens: whoever has the storage could lay such a one
-    /// there against each rotation.
+    /// in use, nor does one of an unknown version beside a record that opens: whoever has the storage could lay such a
+    /// one there against each rotation.
     pub(crate) fn rotate_copy(
         &self,
         folder: &Folder,

@@ -218,8 +218,8 @@ impl Folder {
         }
     }
 
-    /// A line for each locked identity that does not open the volume, as far as that shows without a passphrase: of those
-    /// that are damaged, and of those of an unknown version of age.
+    /// A line for each locked identity that does not open the volume, as far as that shows without a passphrase: of
+    /// those that are damaged, and of those of an unknown version of age.
     ///
     /// # Errors
     /// [`Error::Io`].

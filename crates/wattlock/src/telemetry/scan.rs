@@ -68,11 +68,11 @@ pub struct Scan {
     pub wrong_folders: u64,
     /// Folders that the caller may not read, or that are too many.
     pub unread_folders: u64,
-    /// Whether a folder that is read at other times could not be opened now. A user may have several folders: sums that are
-    /// lower say nothing then.
+    /// Whether a folder that is read at other times could not be opened now. A user may have several folders: sums that
+    /// are lower say nothing then.
     pub incomplete: bool,
-    /// Whether there are more names than are looked at: any user can make them. The same is true then of users whose folder
-    /// of the first name was not read, or who had others.
+    /// Whether there are more names than are looked at: any user can make them. The same is true then of users whose
+    /// folder of the first name was not read, or who had others.
     pub more: bool,
 }
 

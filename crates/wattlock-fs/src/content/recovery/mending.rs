@@ -14,8 +14,8 @@ use crate::journal::Durable;
 use crate::store::{File, Place, Store};
 
 impl<S: Store> Shared<S> {
-    /// Header and key of a file, if it is the one with this id, though its version byte may be altered. One of an unknown
-    /// version that has the id is an error.
+    /// Header and key of a file, if it is the one with this id, though its version byte may be altered. One of an
+    /// unknown version that has the id is an error.
     pub(in crate::content) fn header_of(
         &self,
         file: &S::File,
