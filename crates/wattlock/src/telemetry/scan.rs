@@ -133,8 +133,8 @@ fn look_once(folder: &Folder, budget: &mut Budget, here: Namespaces) -> (Seen, b
         Found::NotNow => seen.left_out += 1,
     }
     let listed = folder.list(budget);
-    // Programs that start in a full folder have no file.
-    let is_full = listed.files.len() + listed.folding.len() >= MOST_FILES as usize;
+    // Programs that start in a full folder have no file. Of more files than that some are left out themselves.
+    let is_full = listed.files.len() + listed.folding.len() == MOST_FILES as usize;
     seen.left_out += u64::from(listed.more || is_full);
     let taken_in = seen.totals.taken_in();
     let folding = listed.folding.into_iter().filter(|name| !taken_in.contains(name));
