@@ -55,10 +55,17 @@ PLANTED = {  # the crate whose check must find each fault
     "load-by-key": "wattlock-cpu", "byte-past-the-end": "wattlock-cpu", "counter-without-lock": "wattlock",
     "header-trusted": "wattlock-files", "comparison-turned": "wattlock-policy",
 }
+SANITIZE = ("scripts/test/sanitize.sh", "scripts/test/sanitize.supp")
+PLANTED_BY = {  # what runs that check, if cargo alone does not
+    "byte-past-the-end": SANITIZE, "counter-without-lock": SANITIZE,
+    "header-trusted": ("scripts/test/fuzz-smoke.sh", "fuzz"),
+}
 FUZZ_MINUTES, FUZZ_PARTS = 15, 8
 # What a check says if it did not do all of it. Kafka alone may be absent: Java is no part of a build, and the soak's
-# result names what did not run. A line that begins with a space tells how far a fresh machine is.
-LESS = re.compile(r"^(?! ).*(?:nothing is checked|that part is not checked|not run here)|^not run: (?!bridge: )", re.M)
+# result names what did not run. A line that begins with a space tells how far a fresh machine is. A scenario of nginx's
+# tests that cannot run says `NAME: not run: WHY`.
+LESS = re.compile(r"^(?! ).*(?:nothing is checked|that part is not checked|not run here)|^[^ ]+: not run: "
+                  r"|^not run: (?!bridge: )", re.M)
 # Builds of a check, which nothing needs once all of its parts have passed.
 BUILDS = {"address": ("sanitize/address", "asan"), "thread": ("sanitize/thread",), "planted": ("planted",),
           "mutants": ("mutants",)}
@@ -122,18 +129,16 @@ def parts(root):
     add("secrets", "scripts/test/secrets.sh", *kernels, "scripts/test/secrets.sh", "scripts/test/secrets.supp",
         needs=("valgrind",))
     for one in unsafe_crates(root):
-        add(f"address/{one}", f"scripts/test/sanitize.sh address {one}", crate(one), "scripts/test/sanitize.sh",
-            "scripts/test/sanitize.supp", says=sums)
+        add(f"address/{one}", f"scripts/test/sanitize.sh address {one}", crate(one), *SANITIZE, says=sums)
     for one in threaded_crates(root):
-        add(f"thread/{one}", f"scripts/test/sanitize.sh thread {one}", crate(one), "scripts/test/sanitize.sh",
-            "scripts/test/sanitize.supp", says=sums)
+        add(f"thread/{one}", f"scripts/test/sanitize.sh thread {one}", crate(one), *SANITIZE, says=sums)
     door = (crate("wattlock-provider"), "nginx")
     add("address/nginx", "scripts/test/newer.sh scripts/test/asan.sh", *door, "scripts/test/asan.sh",
         "scripts/test/newer.sh", says=sums)
     add("valgrind", "scripts/test/valgrind.sh", *door, "scripts/test/valgrind.sh", needs=("valgrind", "nginx"))
     for fault, one in PLANTED.items():
         add(f"planted/{fault}", f"scripts/test/planted.sh {fault}", crate(one), f"scripts/test/planted/{fault}.patch",
-            "scripts/test/planted.sh", says=r"planted: \d.*")
+            "scripts/test/planted.sh", *PLANTED_BY.get(fault, ()), says=r"planted: \d.*")
     fuzzed = re.findall(r'path = "\.\./(crates/[\w-]+)"', (root / "fuzz/Cargo.toml").read_text())
     for number in range(1, FUZZ_PARTS + 1):
         add(f"fuzz/{number}-of-{FUZZ_PARTS}", f"make fuzz MINUTES={FUZZ_MINUTES}", "fuzz", "scripts/test/fuzz.py",
@@ -224,9 +229,8 @@ def store(root, kept):
     new.replace(path)
 
 
-def orphans():
-    """Children of this process: those of a part that has ended came here, for this is their subreaper. Their names, but
-    of one that ended by itself None."""
+def children():
+    """Children of this process, with the time at which each began: its name, or None if it has ended."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -236,27 +240,29 @@ def orphans():
             name, rest = path.read_text().split("(", 1)[1].rsplit(")", 1)
         except OSError:
             continue
-        state, parent = rest.split()[:2]
+        state, parent, began = (rest.split()[at] for at in (0, 1, 19))
         if int(parent) == os.getpid():
-            found[int(path.parent.name)] = None if state == "Z" else name
+            found[int(path.parent.name), began] = None if state == "Z" else name
     return found
 
 
-def end_orphans():
-    """Ends what a part has left behind, and names it."""
+def end_orphans(before=()):
+    """Ends what a part has left behind, and names it: those of a part that has ended came here, for this is their
+    subreaper. What was a child of this process `before` is none of a part's: a program that executed this one began it.
+    """
     names = set()
     for turn in range(200):
-        if not (found := orphans()):
+        if not (found := {one: name for one, name in children().items() if one not in before}):
             break
         names |= {name for name in found.values() if name}
-        for one in found:
+        for one, _ in found:
             with contextlib.suppress(OSError):
                 os.kill(one, signal.SIGTERM if turn < 100 else signal.SIGKILL)
         time.sleep(0.1)
     return sorted(names)
 
 
-def execute(root, part, log, lock=None):
+def execute(root, part, log, lock=None, before=()):
     """Runs a part in a process group of its own, which holds the lock, too. Its exit code and its output."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w+", errors="replace") as out:
@@ -274,7 +280,7 @@ def execute(root, part, log, lock=None):
                 child.wait()
             raise
         finally:
-            if left := end_orphans():
+            if left := end_orphans(before):
                 print(f"left     {part.name}: ended {', '.join(left)}", flush=True)
         out.seek(0)
         return code, out.read()
@@ -288,8 +294,9 @@ def sentence(part, said):
     return " ".join(lines[-1].split())[:600] if lines else ""
 
 
-def run(root, chosen, kept, target, is_calm=calm, lock=None, known=()):
-    """Runs what is due of these parts, of all that are known; keeps what passes. Names of what is due still."""
+def run(root, chosen, kept, target, is_calm=calm, lock=None, known=(), before=()):
+    """Runs what is due of these parts, of all that are known; keeps what passes. Names of what is due still. Children
+    that this process had `before` are left alone."""
     left, calm_yet, logs = [], True, target / "release-check"
     logs.mkdir(parents=True, exist_ok=True)
 
@@ -320,8 +327,9 @@ def run(root, chosen, kept, target, is_calm=calm, lock=None, known=()):
         old = kept.get(part.name, {})
         failed = [one for one in old.get("failed", []) if not differs(root, part, one["commit"])]
         name = part.name.replace("/", "-")
-        log = logs / f"{name}.{1 + len(list(logs.glob(f'{name}.*.log')))}.log"
-        code, said = execute(root, part, log, lock)
+        numbers = [int(path.suffixes[-2][1:]) for path in logs.glob(f"{name}.[0-9]*.log")]
+        log = logs / f"{name}.{1 + max(numbers, default=0)}.log"
+        code, said = execute(root, part, log, lock, before)
         took = round(time.monotonic() - began)
         result = sentence(part, said)
         if changed := differs(root, part, commit) or touched(dirty(root), part.about):
@@ -347,6 +355,7 @@ def run(root, chosen, kept, target, is_calm=calm, lock=None, known=()):
 
 
 def main():
+    before = frozenset(children())
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--due", action="store_true")
     parser.add_argument("checks", nargs="*", metavar="CHECK")
@@ -380,7 +389,7 @@ def main():
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
         began = datetime.datetime.now()
         try:
-            left = run(ROOT, chosen, kept, target, lock=lock, known=known)
+            left = run(ROOT, chosen, kept, target, lock=lock, known=known, before=before)
         except KeyboardInterrupt:
             print("release-check: cut off; the next run goes on here", file=sys.stderr)
             return 130

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -155,6 +156,15 @@ class Tree(unittest.TestCase):
         self.assertEqual(sorted(path.name for path in (self.target / "release-check").iterdir()),
                          ["a-b.1.log", "a-b.2.log"])
 
+    def test_no_log_is_written_over_another_one(self):
+        logs = self.target / "release-check"
+        logs.mkdir(parents=True)
+        for number in (1, 3):
+            (logs / f"a-b.{number}.log").write_text("kept")
+        self.run_(self.part("a/b"))
+        texts = [(logs / f"a-b.{number}.log").read_text() for number in (1, 3, 4)]
+        self.assertEqual(texts, ["kept", "kept", "done\n"])
+
     def test_a_failure_that_was_mended_is_no_try_of_what_passes_now(self):
         _, kept, _ = self.run_(self.part("a", "false"))
         self.mend("crates/wattlock-cpu/src/lib.rs")
@@ -198,6 +208,7 @@ class Tree(unittest.TestCase):
     def test_what_a_check_left_out_is_no_pass_but_for_kafka(self):
         for said, passes in (("not run: nginx: no module", False), ("not run: bridge: no broker", True),
                              ("no nginx: that part is not checked", False), ("x25519 not run here: lanes", False),
+                             ("it_is_fast: not run: no module", False), ("9 good, 1 not run (why), 0 failed", True),
                              ("   30 s: nothing is checked", True)):
             left, _, _ = self.run_(self.part("a", f"echo '{said}'; echo all at once: fine", says=r".*at once: .*"))
             self.assertEqual(left, [] if passes else ["a"], said)
@@ -321,6 +332,15 @@ class Tree(unittest.TestCase):
         self.assertEqual((done.returncode, "left     secrets: ended s" in done.stdout), (0, True), done.stdout)
         self.assertFalse(pathlib.Path(f"/proc/{(self.root.parent / 'pid').read_text().strip()}").exists())
 
+    def test_what_ran_before_the_program_began_is_left_alone(self):
+        program = self.program("setsid sleep 601 >/dev/null 2>&1 & echo done")
+        line = 'sleep 600 >/dev/null 2>&1 & echo $! >"$0"; exec "$@"'
+        pid = self.root.parent / "wrapped"
+        program["args"] = ["bash", "-c", line, str(pid), *program["args"]]
+        done = subprocess.run(**program, check=False)
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+        self.assertEqual((done.returncode, "left     secrets: ended s" in done.stdout), (0, True), done.stdout)
+
     # Its neighbours
 
     def test_a_find_of_an_earlier_run_fails_until_it_is_mended(self):
@@ -357,6 +377,14 @@ class Tree(unittest.TestCase):
         for length in (2048, 3072, 4096):
             self.assertIn(f"timing/rsa-{length}-private", names)
         self.assertEqual(len(names), len(check.parts(check.ROOT)), "two parts of one name")
+
+    def test_a_planted_fault_is_about_the_scripts_that_its_check_runs(self):
+        about = {part.name: part.about for part in check.parts(check.ROOT)}
+        rows = re.findall(r"^        ([\w-]+)\) (.*) ;;$", (SCRIPTS / "test/planted.sh").read_text(), re.M)
+        self.assertLessEqual(set(check.PLANTED), {fault for fault, _ in rows})
+        for fault, command in rows:
+            for script in re.findall(r"scripts/[\w/.-]+", command):
+                self.assertIn(script, about[f"planted/{fault}"], fault)
 
     def test_packages_and_fresh_machines_are_about_what_they_contain_and_read(self):
         about = {part.name: part.about for part in check.parts(check.ROOT)}

@@ -60,14 +60,17 @@ run() {
         *) python3 nginx/tests/survive.py "$1" "${where[@]}" --patience 60 ;;
     esac
 }
-good=0 bad=0
+good=0 bad=0 absent=0
 for name in "${@:-${all[@]}}"; do
     if [[ $name =~ ^($apart)$ ]]; then
         echo "$name: not run"
     elif run "$name" >"$reports/said" 2>&1 &&
         ! grep -q 'ERROR: AddressSanitizer' "$reports"/of.* 2>/dev/null; then
         # A scenario that cannot run here says why.
-        if ! grep ': not run: ' "$reports/said"; then
+        if grep ': not run: ' "$reports/said"; then
+            absent=$((absent + 1))
+            sed -n 's/.*: not run: //p' "$reports/said" >>"$reports/why"
+        else
             good=$((good + 1))
             echo "$name: good"
         fi
@@ -79,5 +82,6 @@ for name in "${@:-${all[@]}}"; do
     fi
     rm -f "$reports"/of.*
 done
-echo "address sanitizer: $good good, $bad failed"
+why=$([ ! -e "$reports/why" ] || sort -u "$reports/why" | paste -sd ';')
+echo "address sanitizer: $good good, $absent not run${why:+ ($why)}, $bad failed"
 [ "$bad" = 0 ] && [ "$good" != 0 ]

@@ -40,11 +40,13 @@ pause = always
 TEXT
 memcheck=(valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite
     --errors-for-leak-kinds=definite --num-callers=30)
+good=0 absent=0 why=
 noise='switching stacks\|to suppress, use\|further instances'
 for scenario in "handshakes ${HANDSHAKES:-200}" "reload 3"; do
     set -- $scenario
     echo "== $*"
     OPENSSL_CONF=/dev/null "${memcheck[@]}" "$scratch/tls" "$1" "$scratch/openssl.cnf" "$2" 2> >(grep -v "$noise" >&2)
+    good=$((good + 1))
 done
 built=3
 if PATH=$PATH:/usr/sbin command -v nginx >/dev/null; then
@@ -58,8 +60,12 @@ if [ $built = 0 ]; then
     echo "== nginx: $case"
     PATH=$PATH:/usr/sbin python3 nginx/tests/survive.py "$case" --count $((${HANDSHAKES:-120} / 30)) --single --patience 120 \
         --module "$scratch/ngx_http_wattlock_module.so" --provider "$target/release/libwattlock_provider.so" \
-        --under "$(printf '%q ' "${memcheck[@]}" "--suppressions=$PWD/nginx/tests/valgrind.supp")" 2> >(grep -v "$noise" >&2)
+        --under "$(printf '%q ' "${memcheck[@]}" "--suppressions=$PWD/nginx/tests/valgrind.supp")" 2> >(grep -v "$noise" >&2) | tee "$scratch/said"
+    # A scenario that cannot run here says why.
+    if why=$(grep -o ': not run: .*' "$scratch/said"); then absent=1; else good=$((good + 1)); fi
 else
+    absent=1 why='no nginx, or no sources for its module'
     echo "no nginx, or no sources for its module: that part is not checked" >&2
 fi
-echo "clean"
+why=${why#: not run: }
+echo "valgrind: $good good, $absent not run${why:+ ($why)}, 0 failed"

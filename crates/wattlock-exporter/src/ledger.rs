@@ -60,6 +60,8 @@ struct Tally {
     last: u64,
     /// The sum of the last whole reading; below the last sum if it fell then.
     seen: u64,
+    /// The sum of the last reading, whole or not.
+    read: u64,
 }
 
 impl Tally {
@@ -68,6 +70,7 @@ impl Tally {
     fn update(&mut self, now: u64, whole: bool, moved: u64) -> u64 {
         let added = now.saturating_sub(self.last).saturating_sub(moved);
         let fell = self.seen < self.last;
+        self.read = now;
         if whole || now >= self.last {
             self.seen = now;
         }
@@ -82,6 +85,10 @@ impl Tally {
 
 /// Counters of what may be wrong.
 const TROUBLES: [&str; 3] = ["fallback", "errors", "refused"];
+
+/// Reasons of fallbacks that say nothing is wrong: no alert is about them.
+const HARMLESS: [&str; 6] =
+    ["forked", "migrated", "second-opinion", "unsupported", "untested", "window-full"];
 
 /// The series without any name of a counter: program, engine and kind are [`OTHER`].
 const NAMELESS: [u16; 3] = [0; 3];
@@ -115,6 +122,9 @@ struct Account {
     dropped: u64,
     left_out: u64,
     wrong: u64,
+    /// Whether its folder of the first name was read now, and whether ever one of another name was.
+    first: bool,
+    second: bool,
     /// Whether there was no room for a name once. No name gets a series of its own then: its counts may be among the others'
     /// already, and would count twice.
     crowded: bool,
@@ -160,9 +170,10 @@ impl Ledger {
         let scan = read(&mut |user| crowded += u64::from(!self.take(&user)));
         self.wrong_folders = scan.wrong_folders;
         self.unread_folders = scan.unread_folders + crowded;
-        self.incomplete = scan.incomplete;
+        self.incomplete = scan.incomplete || scan.more;
         for account in self.users.values_mut() {
-            account.end(!scan.incomplete, &mut self.troubles);
+            let complete = !scan.incomplete && (!scan.more || account.first && !account.second);
+            account.end(complete, &mut self.troubles);
         }
     }
 
@@ -259,6 +270,8 @@ impl Default for Account {
             dropped: 0,
             left_out: 0,
             wrong: 0,
+            first: false,
+            second: false,
             crowded: false,
         }
     }
@@ -317,7 +330,7 @@ impl Account {
             }
             self.crowded = true;
         }
-        trouble(counter)?;
+        trouble(counter).filter(|_| !(sum.counter == "fallback" && HARMLESS.contains(&sum.kind)))?;
         self.tallies.entry((counter, NAMELESS)).or_default();
         Some((counter, NAMELESS))
     }
@@ -326,6 +339,7 @@ impl Account {
     fn begin(&mut self) {
         // Whose folder is not there, or could not be read, keeps its counters.
         self.absent = self.absent.saturating_add(1);
+        self.first = false;
         self.running.clear();
         self.in_flight.clear();
     }
@@ -335,6 +349,8 @@ impl Account {
         if std::mem::take(&mut self.absent) > 0 {
             (self.dropped, self.left_out, self.wrong) = (0, 0, 0);
         }
+        self.first |= part.first;
+        self.second |= !part.first;
         part.totals.sums().for_each(|sum| self.add(&sum, room));
         for snapshot in part.living.iter().chain(&part.ended) {
             sums_of(snapshot).iter().for_each(|sum| self.add(sum, room));
@@ -364,8 +380,8 @@ impl Account {
         let now = |key: &Key| now.get(key).copied().unwrap_or(0);
         // Where a user's totals are full, what a program did is among the others' once it has ended.
         let mut moved: HashMap<Key, u64> = HashMap::new();
-        let fell = self.tallies.iter().map(|(key, tally)| (key, tally.seen.saturating_sub(now(key))));
-        for ((counter, [program, engine, kind]), less) in fell.filter(|(_, less)| whole && *less > 0) {
+        let fell = self.tallies.iter().map(|(key, tally)| (key, tally.read.saturating_sub(now(key))));
+        for ((counter, [program, engine, kind]), less) in fell.filter(|(_, less)| *less > 0) {
             let others = (*counter, [0, *engine, *kind]);
             let to = if self.tallies.contains_key(&others) { others } else { (*counter, NAMELESS) };
             if *program != 0 {
@@ -448,7 +464,7 @@ mod tests {
     }
 
     fn user(uid: u32, living: Vec<Snapshot>) -> User {
-        User { uid, living, ended: Vec::new(), totals: Totals::default(), left_out: 0, wrong: 0 }
+        User { uid, living, ended: Vec::new(), totals: Totals::default(), left_out: 0, wrong: 0, first: true }
     }
 
     fn requests(ledger: &Ledger, uid: u32) -> Vec<(String, u64)> {
@@ -546,6 +562,42 @@ mod tests {
         assert_eq!([all(30, 85), all(33, 86)], [(100, 15), (103, 16)]);
     }
 
+    /// Such a move is seen in a reading in which something else could not be read.
+    #[test]
+    fn what_moves_while_not_all_is_read_is_counted_once() {
+        let mut ledger = Ledger::default();
+        let mut all = |a: u64, others: u64, left_out: u64| -> (u64, u64) {
+            let living = vec![snapshot("a", a), snapshot(OTHER, others)];
+            take(&mut ledger, vec![User { left_out, ..user(1, living) }]);
+            let now = requests(&ledger, 1);
+            (now[1].1, now[0].1)
+        };
+        assert_eq!(all(100, 10, 0), (100, 10));
+        assert_eq!(all(0, 110, 1), (100, 10));
+        assert_eq!([all(0, 115, 1), all(0, 116, 0)], [(100, 15), (100, 16)]);
+        assert_eq!([all(0, 116, 0), all(3, 118, 0)], [(100, 16), (103, 18)]);
+    }
+
+    /// Any user makes names in shared memory.
+    #[test]
+    fn names_that_are_too_many_hold_up_only_users_with_a_folder_among_them() {
+        let read = |ledger: &mut Ledger, count: u64, first: bool, more: bool| {
+            ledger.update(|each| {
+                each(User { first, ..user(1, vec![snapshot("a", count)]) });
+                Scan { more, ..Scan::default() }
+            });
+            requests(ledger, 1)[0].1
+        };
+        for (first, expected) in [(true, 12), (false, 10)] {
+            let mut ledger = Ledger::default();
+            assert_eq!(read(&mut ledger, 10, first, false), 10);
+            // Totals were removed.
+            let later = [1, 1, 3].map(|count| read(&mut ledger, count, true, true));
+            assert_eq!(later, [10, 10, expected]);
+            assert!(ledger.incomplete);
+        }
+    }
+
     #[test]
     fn processes_are_summed_and_users_are_not() {
         let mut ledger = Ledger::default();
@@ -630,6 +682,15 @@ mod tests {
         let nameless = |count: u64| [("(other) (other)".to_owned(), count)];
         assert_eq!(wrong(&ledger), [3, 1, 2].map(|count| nameless(count).to_vec()));
         assert_eq!(ledger.troubles, [3, 1, 2]);
+        // What is no trouble is none there.
+        let mut harmless = programs(1);
+        harmless.living[98].engines = vec![EngineCounts {
+            engine: "cuda".to_owned(),
+            fallbacks: HARMLESS.map(|reason| (reason.to_owned(), 7)).to_vec(),
+            ..EngineCounts::default()
+        }];
+        take(&mut ledger, crowd().chain([harmless]).collect());
+        assert_eq!((wrong(&ledger)[0].clone(), ledger.troubles), (nameless(3).to_vec(), [3, 1, 2]));
         // There is room again.
         for count in [1, 1, 1, 5] {
             take(&mut ledger, vec![programs(count)]);

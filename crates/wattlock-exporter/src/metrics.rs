@@ -152,7 +152,7 @@ mod tests {
         }];
         let mut ledger = Ledger::default();
         let (living, totals) = (vec![snapshot], Totals::default());
-        let user = User { uid: 7, living, ended: Vec::new(), totals, left_out: 1, wrong: 2 };
+        let user = User { uid: 7, living, ended: Vec::new(), totals, left_out: 1, wrong: 2, first: true };
         ledger.update(|each| {
             each(user);
             Scan { wrong_folders: 3, unread_folders: 4, ..Scan::default() }

@@ -230,6 +230,7 @@ mod tests {
             totals: Totals::default(),
             left_out: 0,
             wrong: 0,
+            first: true,
         };
         let mut ledger = Ledger::default();
         let (mut lately, mut now) = (Lately::default(), Instant::now());
@@ -297,10 +298,11 @@ mod tests {
                 totals: Totals::default(),
                 left_out: 0,
                 wrong,
+                first: true,
             };
             ledger.update(|each| {
                 each(user);
-                Scan { wrong_folders, unread_folders: 3, incomplete }
+                Scan { wrong_folders, unread_folders: 3, incomplete, more: false }
             });
             let lately = Lately::default().update(&ledger, Instant::now());
             let said: Value = serde_json::from_str(&json(&ledger, lately)).unwrap();

@@ -24,7 +24,7 @@ use crate::content::{Content, Contents};
 use crate::format::Geometry;
 use crate::rotate::{shown, shown_stored};
 use crate::store::{File as _, Place, Store};
-use crate::tree::{Entry, Folder, NAMELESS, OF_OTHERS, Stored, Survey, Tree};
+use crate::tree::{Entry, Folder, NAMELESS, OF_OTHERS, RECORD, Stored, Survey, Tree, is_record};
 
 /// Bytes read together.
 const STEP: usize = 1 << 20;
@@ -246,6 +246,21 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         self.more.notify_all();
     }
 
+    /// What only a version byte is wrong with; says whether it is right now.
+    fn version(&self, path: &str, restore: impl FnOnce() -> Result<(), Error>) -> bool {
+        let what = "its version byte was altered";
+        if !self.repair {
+            self.damaged(path, format!("{what}, which --repair writes back"));
+            return false;
+        }
+        let restored = restore();
+        match &restored {
+            Ok(()) => self.repaired(path, format!("{what}; it is written back")),
+            Err(error) => self.damaged(path, format!("{what}; not repaired: {error}")),
+        }
+        restored.is_ok()
+    }
+
     /// What is wrong with a folder's record and with files beside long names, of which copies by other programs are whole;
     /// and records with other keys.
     fn own_files(&self, folder: &Folder, path: &str, survey: &Survey, crypto: &mut impl Crypto) {
@@ -259,6 +274,15 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
                 Err(error) => self.damaged(path, format!("{what}; not repaired: {error}")),
             }
         };
+        let copies = survey.own.iter().filter(|(stored, what)| *what == Stored::OwnCopy && is_record(stored));
+        let own = OsString::from(RECORD);
+        for stored in std::iter::once(&own).chain(copies.map(|(stored, _)| stored)) {
+            // What cannot be read is told elsewhere.
+            if let Ok(Some(whole)) = self.tree.altered_record(folder, stored, crypto) {
+                let path = join(path, &shown_stored(stored));
+                self.version(&path, || self.tree.restore_version(folder, stored, &whole));
+            }
+        }
         if let Some(what) = folder.lost() {
             mended(path, what, &mut || self.tree.restore_record(folder, crypto));
         }
@@ -400,6 +424,16 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         self.state().found.files += 1;
         self.attributes(folder, item, crypto);
         let Some(contents) = self.contents else { return true };
+        // What cannot be read is told right below.
+        if matches!(contents.is_version_altered(&file, crypto), Ok(true)) {
+            let restored = self.version(path, || {
+                let file = self.tree.open_file(folder, &item.entry, OFlags::RDWR)?;
+                contents.restore_version(&file, crypto)
+            });
+            if !restored {
+                return false;
+            }
+        }
         let place = Place { inode, path: item.place.clone() };
         match contents.open(file, place, crypto) {
             Ok(content) => {

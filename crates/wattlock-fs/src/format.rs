@@ -25,7 +25,7 @@ pub const SPARSE: u16 = 1;
 /// First bytes of every file's header.
 const MAGIC: &[u8; 8] = b"wattlofs";
 /// The version of the header.
-const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 /// Bytes of the header that are authenticated and not encrypted.
 pub(crate) const CLEAR_LEN: usize = 24;
 
@@ -135,6 +135,8 @@ impl Geometry {
 /// A file's header, or a folder record's: what is in it in clear, and what is sealed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
+    /// What else is here has its place in this version; the id has it in every one.
+    pub version: u8,
     /// The chunk size's logarithm to base 2.
     pub chunk_log2: u8,
     /// [`SPARSE`] or 0.
@@ -154,7 +156,7 @@ impl Header {
     pub fn clear(&self) -> [u8; CLEAR_LEN] {
         let mut clear = [0; CLEAR_LEN];
         clear[..8].copy_from_slice(MAGIC);
-        clear[8] = VERSION;
+        clear[8] = self.version;
         clear[9] = self.chunk_log2;
         clear[10..12].copy_from_slice(&self.flags.to_be_bytes());
         clear[12..16].copy_from_slice(&self.generation.to_be_bytes());
@@ -171,10 +173,10 @@ impl Header {
         bytes
     }
 
-    /// Reads a header; what is sealed stays sealed.
+    /// Reads a header of any version; what is sealed stays sealed.
     ///
     /// # Errors
-    /// [`Error::Newer`] for another version; [`Error::Damaged`] for what is no header.
+    /// [`Error::Damaged`] for what is no header.
     pub fn parse(bytes: &[u8]) -> Result<Header, Error> {
         let bytes: &[u8; HEADER_LEN] = match bytes.first_chunk() {
             Some(bytes) => bytes,
@@ -183,10 +185,8 @@ impl Header {
         if bytes[..8] != *MAGIC {
             return Err(Error::Damaged("the header is none of this format".into()));
         }
-        if bytes[8] != VERSION {
-            return Err(Error::Newer(format!("version {} of the header", bytes[8])));
-        }
         let mut header = Header {
+            version: bytes[8],
             chunk_log2: bytes[9],
             flags: u16::from_be_bytes([bytes[10], bytes[11]]),
             generation: u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]),
@@ -255,6 +255,7 @@ mod tests {
     #[test]
     fn header_is_read_as_it_was_written() {
         let header = Header {
+            version: VERSION,
             chunk_log2: 12,
             flags: 0,
             generation: 7,
@@ -266,8 +267,8 @@ mod tests {
         assert_eq!(Header::parse(&bytes).unwrap(), header);
         assert!(Header::parse(&bytes[..95]).is_err());
         bytes[8] = 2;
-        let error = Header::parse(&bytes).unwrap_err();
-        assert!(matches!(error, Error::Newer(_)) && error.to_string().contains("version 2"), "{error}");
+        let other = Header::parse(&bytes).unwrap();
+        assert_eq!((other.encode(), other), (bytes, Header { version: 2, ..header }));
         bytes[0] ^= 1;
         assert!(Header::parse(&bytes).is_err());
     }

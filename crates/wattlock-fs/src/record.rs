@@ -76,7 +76,7 @@ impl Record {
         Ok(bytes)
     }
 
-    /// Opens what [`Record::seal`] made.
+    /// Opens what [`Record::seal`] made. One of which the version byte was altered is to be [`restored`] first.
     ///
     /// # Errors
     /// [`Error::Newer`] for another version; [`Error::Damaged`].
@@ -120,6 +120,8 @@ pub(crate) fn reseal(
     if bytes.len() <= AAD + NONCE + TAG {
         return Err(bad("its length"));
     }
+    let whole = restored(bytes, masters, crypto)?;
+    let bytes = whole.as_deref().unwrap_or(bytes);
     let generation = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
     let (newest, to) = masters.newest()?;
     if generation == newest {
@@ -133,6 +135,24 @@ pub(crate) fn reseal(
     bytes[12..16].copy_from_slice(&newest.to_be_bytes());
     seal_in_place(&mut bytes, to, crypto)?;
     Ok(Some(bytes))
+}
+
+/// The bytes as they were sealed, if they authenticate with another version byte than they have: the version is in the
+/// associated data, so that byte was altered, and no newer program wrote it.
+///
+/// # Errors
+/// [`Error::Engine`].
+pub(crate) fn restored(
+    bytes: &[u8],
+    masters: &Masters,
+    crypto: &mut impl Crypto,
+) -> Result<Option<Vec<u8>>, Error> {
+    if bytes.get(8).is_none_or(|version| *version == VERSION) {
+        return Ok(None);
+    }
+    let mut whole = bytes.to_vec();
+    whole[8] = VERSION;
+    Ok(authenticates(&whole, masters, crypto)?.then_some(whole))
 }
 
 /// Whether such bytes were sealed with one of these keys.

@@ -28,6 +28,9 @@ pub struct Rotated {
     pub skipped: u64,
     /// What could not be sealed anew, a line each: the old keys must stay.
     pub failed: Vec<String>,
+    /// The gravest reason for that: damage before an unknown version, and that before what could not be read or
+    /// written.
+    pub gravest: Option<Error>,
     /// Files that none of the volume's keys opens, a line each.
     pub lost: Vec<String>,
 }
@@ -89,7 +92,7 @@ pub fn rotate_with<C: Crypto>(
             }
             Err(error) if path.is_empty() => return Err(error),
             Err(error) => {
-                done.failed.push(format!("{path}: {error}"));
+                done.fail(&path, error);
                 continue;
             }
         };
@@ -114,7 +117,7 @@ pub fn rotate_with<C: Crypto>(
                     Ok(Some(kind)) => kind,
                     Ok(None) => continue,
                     Err(error) => {
-                        done.failed.push(format!("{path}: {error}"));
+                        done.fail(&path, error);
                         continue;
                     }
                 },
@@ -135,7 +138,7 @@ pub fn rotate_with<C: Crypto>(
                         count(&mut done, &path, tree.rotate_record(&inner, crypto));
                         left.push((inner, path));
                     }
-                    Err(error) => done.failed.push(format!("{path}: {error}")),
+                    Err(error) => done.fail(&path, error),
                 },
                 _ => {}
             }
@@ -149,7 +152,21 @@ fn count(done: &mut Rotated, path: &str, result: Result<bool, Error>) {
     match result {
         Ok(true) => done.sealed += 1,
         Ok(false) => done.skipped += 1,
-        Err(error) => done.failed.push(format!("{path}: {error}")),
+        Err(error) => done.fail(path, error),
+    }
+}
+
+impl Rotated {
+    fn fail(&mut self, path: &str, error: Error) {
+        let grave = |error: &Error| match error {
+            Error::Io { .. } => 0,
+            Error::Newer(_) => 1,
+            _ => 2,
+        };
+        self.failed.push(format!("{path}: {error}"));
+        if self.gravest.as_ref().is_none_or(|before| grave(before) < grave(&error)) {
+            self.gravest = Some(error);
+        }
     }
 }
 

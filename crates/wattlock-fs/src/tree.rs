@@ -312,7 +312,7 @@ impl Tree {
         let opened = content.and_then(|content| match content {
             None => Err(Error::Damaged("folder record: it is missing".into())),
             Some(_) if empty => Err(Error::Damaged("folder record: it has no bytes".into())),
-            Some(content) => Record::open(&content, &self.masters(), crypto),
+            Some(content) => self.open_record(content, crypto).map(|(record, _)| record),
         });
         let lost = match opened {
             Err(Error::Damaged(lost)) => lost,
@@ -328,6 +328,13 @@ impl Tree {
             return Err(Error::Damaged(lost));
         }
         self.mended(fd, inode, crypto)
+    }
+
+    /// Opens a record, also one of which the version byte was altered; with its bytes as they were sealed.
+    fn open_record(&self, content: Vec<u8>, crypto: &mut impl Crypto) -> Result<(Record, Vec<u8>), Error> {
+        let masters = self.masters();
+        let content = record::restored(&content, &masters, crypto)?.unwrap_or(content);
+        Ok((Record::open(&content, &masters, crypto)?, content))
     }
 
     /// Gives a folder whose record has no bytes a new one, once, even if other threads find it so at the same time.

@@ -87,7 +87,7 @@ pub fn run(command: &Command, json: bool, choice: &Choice) -> Result<()> {
     if let Some(contents) = &contents {
         known.note(&contents.age());
     }
-    let locked = folder.check_locked(&volume)?;
+    let (locked, newer) = folder.check_locked(&volume)?;
     for line in &locked {
         says.say("damaged", line)?;
     }
@@ -120,7 +120,8 @@ pub fn run(command: &Command, json: bool, choice: &Choice) -> Result<()> {
         checked.store(true, Ordering::Relaxed);
     });
     bar.end();
-    let found = check.found();
+    let mut found = check.found();
+    found.newer.extend(newer);
     say_lines(says, &found)?;
     if stop() {
         return Err(wattlock_door::Error::Interrupted.into());

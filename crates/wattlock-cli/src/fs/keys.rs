@@ -370,18 +370,19 @@ fn rotate_all(command: &Rotate, json: bool, choice: &Choice) -> Result<()> {
     for opener in removed.iter().filter(|opener| opener.passphrase) {
         change.folder.forget_locked(&opener.name)?;
     }
-    let Rotation { sealed, lost, failed } = match (contents, mount) {
+    let (Rotation { sealed, lost, failed }, gravest) = match (contents, mount) {
         (Some(contents), _) => {
             contents.rekey(&change.volume, crypto)?;
-            let done = seal_anew(&command.folder, &change.volume, &contents, crypto)?;
+            let (done, gravest) = seal_anew(&command.folder, &change.volume, &contents, crypto)?;
             if done.failed.is_empty() {
                 // Nothing needs the old keys any more but the journal, which is empty: it begins anew under the new one.
                 contents.rekey_journal(crypto)?;
                 change.known.note(&contents.age());
             }
-            done
+            (done, gravest)
         }
-        (None, Some(mount)) => mount.rotate(&change.volume, &stop)?,
+        // Its lines alone come from there.
+        (None, Some(mount)) => (mount.rotate(&change.volume, &stop)?, None),
         (None, None) => return Err(Error::InUse.into()),
     };
     for line in failed.iter().chain(&lost) {
@@ -389,7 +390,12 @@ fn rotate_all(command: &Rotate, json: bool, choice: &Choice) -> Result<()> {
     }
     if !failed.is_empty() {
         let what = format!("{} headers or records keep the old key, and so does the volume", failed.len());
-        return Err(Error::Damaged(what).into());
+        return Err(match gravest {
+            Some(Error::Newer(_)) => Error::Newer(format!("versions: {what}")),
+            Some(Error::Io { .. }) => Error::io("sealing anew", std::io::Error::other(what)),
+            _ => Error::Damaged(what),
+        }
+        .into());
     }
     change.volume.keys.drain(..change.volume.keys.len() - 1);
     change.write(&plugins)?;
@@ -406,18 +412,22 @@ fn rotate_all(command: &Rotate, json: bool, choice: &Choice) -> Result<()> {
     Err(Error::Damaged(what).into())
 }
 
-/// Seals every header and record under the newest key.
+/// Seals every header and record under the newest key. With the gravest reason for which one was not.
 fn seal_anew(
     path: &Path,
     volume: &Volume,
     contents: &Contents<FolderStore>,
     crypto: &mut Dispatcher,
-) -> Result<Rotation> {
+) -> Result<(Rotation, Option<Error>)> {
     let (tree, root) = Tree::open(path, volume, crypto)?;
     tree.set_crashed(contents.may_be_torn());
     let rotated = rotate(&tree, root, (contents, true), &stop, crypto)?;
     if stop() {
         return Err(wattlock_door::Error::Interrupted.into());
     }
-    Ok(Rotation { sealed: rotated.sealed + rotated.skipped, lost: rotated.lost, failed: rotated.failed })
+    for note in tree.take_notes() {
+        tell!("wattlock: {}", one_line(Path::new(&note)));
+    }
+    let sealed = rotated.sealed + rotated.skipped;
+    Ok((Rotation { sealed, lost: rotated.lost, failed: rotated.failed }, rotated.gravest))
 }

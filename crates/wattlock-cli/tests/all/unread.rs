@@ -31,6 +31,82 @@ fn backing(desk: &Desk, len: u64) -> PathBuf {
     stored(&desk.at("vol")).into_iter().find(is_it).unwrap()
 }
 
+/// A header or a record as a newer program seals it: another version byte, and what does not open with ours.
+fn of_version_2(bytes: &[u8]) -> Vec<u8> {
+    let mut newer = bytes.to_vec();
+    (newer[8], newer[95]) = (2, newer[95] ^ 1);
+    newer
+}
+
+#[test]
+fn a_repair_writes_each_altered_version_byte_back_and_changes_nothing_else() {
+    let desk = filled();
+    let record = backing(&desk, 100).with_file_name("wattlock.dir");
+    fs::copy(&record, record.with_file_name("wattlock (conflict).dir")).unwrap();
+    let bytes_of = |path: &PathBuf| fs::read(path).unwrap_or_default();
+    let all = || -> Vec<(PathBuf, Vec<u8>)> {
+        let paths = stored(&desk.at("vol")).into_iter();
+        let same = |path: &PathBuf| !path.is_symlink() && !path.ends_with("wattlock.journal");
+        paths.filter(same).map(|path| (path.clone(), bytes_of(&path))).collect()
+    };
+    let before = all();
+    let versioned = |(_, bytes): &&(PathBuf, Vec<u8>)| {
+        [&b"wattlofs"[..], b"wlfolder"].iter().any(|magic| bytes.starts_with(magic))
+    };
+    let mut tried = 0;
+    for (path, good) in before.iter().filter(versioned) {
+        let mut altered = good.clone();
+        altered[8] = [0, 2, 255][tried % 3];
+        fs::write(path, &altered).unwrap();
+        let checked = fs_command(&desk, &["check", "vol"]);
+        let printed = String::from_utf8_lossy(&checked.stdout).into_owned();
+        assert_eq!((code(&checked), bytes_of(path)), (83, altered), "{}: {printed}", path.display());
+        assert!(printed.matches("version byte was altered").count() == 1, "{printed}");
+        let repaired = fs_command(&desk, &["check", "--repair", "vol"]);
+        assert_eq!(code(&repaired), 86, "{}: {}", path.display(), said(&repaired));
+        let differ = before.iter().zip(all()).find(|(was, is)| *was != is);
+        let differ = differ.map(|(was, _)| was.0.display());
+        assert!(differ.is_none() && all().len() == before.len(), "{differ:?}");
+        tried += 1;
+    }
+    // Two files, the records of two folders, and the copy of one.
+    assert!(tried >= 5, "{tried}");
+    good(&fs_command(&desk, &["check", "vol"]));
+}
+
+/// Whoever has the storage could lay one there against each rotation.
+#[test]
+fn a_copy_of_a_record_of_an_unknown_version_keeps_no_key_in_use() {
+    let desk = filled();
+    let record = desk.at("vol/wattlock.dir");
+    let newer = of_version_2(&fs::read(&record).unwrap());
+    let planted = desk.at("vol/wattlock (conflict).dir");
+    fs::write(&planted, &newer).unwrap();
+    let rotated = fs_command(&desk, &["key", "rotate", "vol"]);
+    assert_eq!((code(&rotated), fs::read(&planted).unwrap()), (0, newer), "{}", said(&rotated));
+    assert!(
+        said(&rotated).contains("wattlock (conflict).dir") && said(&rotated).contains("unknown version 2")
+    );
+}
+
+#[test]
+fn a_locked_key_of_a_later_age_is_said_to_be_one() {
+    let desk = filled();
+    fs::write(desk.at("pass"), "words of a passphrase\n").unwrap();
+    let add = ["key", "add", "--work-factor", "10", "--new-passphrase-file", "pass", "vol"];
+    let added = fs_command(&desk, &add);
+    assert_eq!(code(&added), 0, "{}", said(&added));
+    let locked = desk.at("vol/wattlock.keys/passphrase");
+    let whole = fs::read(&locked).unwrap();
+    fs::write(&locked, [&b"age-encryption.org/v2\n"[..], &whole[22..]].concat()).unwrap();
+    let checked = fs_command(&desk, &["check", "vol"]);
+    let printed = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(printed.contains("newer: wattlock.keys/passphrase"), "{printed}");
+    assert_eq!(code(&checked), 81, "{printed}");
+    fs::write(&locked, [&b"Age"[..], &whole[3..]].concat()).unwrap();
+    assert_eq!(code(&fs_command(&desk, &["check", "vol"])), 83);
+}
+
 #[test]
 fn a_check_without_descriptors_tells_no_damage_and_renames_nothing() {
     let desk = filled();
@@ -94,12 +170,11 @@ fn a_nameless_file_of_an_unknown_version_keeps_the_old_key() {
     let desk = filled();
     let file = backing(&desk, 100);
     let (lost, whole) = (file.with_file_name("AAAA"), fs::read(&file).unwrap());
-    let mut newer = whole.clone();
-    newer[8] = 2;
+    let newer = of_version_2(&whole);
     fs::write(&file, &newer).unwrap();
     fs::rename(&file, &lost).unwrap();
     let rotated = fs_command(&desk, &["key", "rotate", "vol"]);
-    assert_eq!(code(&rotated), 83, "{}", said(&rotated));
+    assert_eq!(code(&rotated), 81, "{}", said(&rotated));
     assert!(said(&rotated).contains("unknown version 2 of the header"), "{}", said(&rotated));
     assert_eq!(fs::read(&lost).unwrap(), newer);
     fs::write(&lost, &whole).unwrap();
@@ -114,8 +189,7 @@ fn entries_of_a_newer_record_beside_a_folders_own_keep_their_names() {
     let desk = filled();
     let file = backing(&desk, 100);
     let record = file.with_file_name("wattlock.dir");
-    let mut newer = fs::read(&record).unwrap();
-    newer[8] = 2;
+    let newer = of_version_2(&fs::read(&record).unwrap());
     fs::write(file.with_file_name("wattlock.dir.sync-conflict-20261126-101112-ABCDEFG"), &newer).unwrap();
     fs::rename(&file, file.with_file_name("AAAA")).unwrap();
     let before = stored(&desk.at("vol"));

@@ -252,11 +252,13 @@ fn damaged_contents_are_errors_where_they_are_damaged() {
         ("header flipped", with(|f, _| f[50] ^= 1)),
         ("header zeroed", with(|f, _| f[..96].fill(0))),
         ("header cut", with(|f, _| f.truncate(50))),
+        ("version byte altered", with(|f, _| f[8] = 2)),
         ("cut between chunks", with(|f, _| f.truncate(slot(7)))),
     ] {
         volume.case(what, change, &["f!"], ["f", "damaged"], &["f: "]);
     }
-    let newer = with(|f, _| f[8] = 2);
+    // With the tag that a newer program's header has: with the one that is there it is ours, and a byte altered.
+    let newer = with(|f, _| (f[8], f[95]) = (2, f[95] ^ 1));
     volume.case("another version", newer, &["f!"], ["f", "unknown version"], &["f: "]);
     let all: Vec<String> = (0..=10).map(|at| format!("f:{at}")).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();

@@ -13,13 +13,17 @@ use super::slots::{self, FileKey, Writer};
 use super::state::{Body, Sealer};
 use super::{Content, Open, SOUND_MAX, Shared};
 use crate::Error;
-use crate::format::{HEADER_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
+use crate::format::{HEADER_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind, VERSION};
 use crate::rotate::lacks;
 use crate::store::{File, Place, Store};
 
 /// By so much a file's time may be behind the clock at which it was made. Where a clock was set back since, what was
 /// made looks older than the epoch, and is damage instead of nothing.
 pub(super) const BEHIND: Duration = Duration::from_millis(20);
+
+/// Said of a header that opens with our version, and does not have it.
+pub(super) const ALTERED: &str =
+    "the version byte of its header was altered; `wattlock fs check --repair` writes it back";
 
 /// Pieces of 64 KiB that are looked at in a file without a header.
 const EMPTY_READS: usize = 16;
@@ -307,6 +311,7 @@ impl<S: Store> Shared<S> {
         let mut nonce = [0; NONCE_LEN];
         slots::random(&mut nonce)?;
         let mut header = Header {
+            version: VERSION,
             chunk_log2: self.geometry.log2(),
             flags,
             generation: *generation,
@@ -321,15 +326,37 @@ impl<S: Store> Shared<S> {
         Ok(header)
     }
 
+    /// A header as it was sealed. The version is in the associated data: if it opens with ours, that byte alone was
+    /// altered.
+    ///
+    /// # Errors
+    /// [`Error::Newer`] for one that does not.
+    pub(super) fn restored(&self, header: Header, crypto: &mut impl Crypto) -> Result<Header, Error> {
+        if header.version == VERSION {
+            return Ok(header);
+        }
+        let whole = Header { version: VERSION, ..header };
+        match self.open_header(&whole, crypto) {
+            Ok(_) => Ok(whole),
+            Err(Error::Damaged(_)) => Err(Error::Newer(format!("version {} of the header", header.version))),
+            Err(error) => Err(error),
+        }
+    }
+
     /// A file's key.
     ///
     /// # Errors
-    /// [`Error::Damaged`]; [`Error::Newer`] for an authentic header whose chunk size or flags are unknown.
+    /// [`Error::Damaged`]; [`Error::Newer`] for a header of another version, and for an authentic one whose chunk size
+    /// or flags are unknown.
     pub(super) fn open_header(
         &self,
         header: &Header,
         crypto: &mut impl Crypto,
     ) -> Result<Zeroizing<[u8; 32]>, Error> {
+        if header.version != VERSION {
+            self.restored(header.clone(), crypto)?;
+            return Err(Error::Damaged(ALTERED.into()));
+        }
         let keys = read(&self.keys);
         let Some((_, key)) = keys.iter().find(|(generation, _)| *generation == header.generation) else {
             return Err(Error::Damaged(lacks(header.generation)));

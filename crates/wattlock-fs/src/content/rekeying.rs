@@ -56,7 +56,7 @@ impl<S: Store> Contents<S> {
         let header = match Header::parse(&bytes[..got]) {
             // A stranger's file keeps no volume key in use. One of an unknown version may be a key holder's.
             Err(Error::Damaged(_)) if !named => return Ok(Resealed::AsItWas),
-            parsed => parsed?,
+            parsed => shared.restored(parsed?, crypto)?,
         };
         if read(&shared.keys).last().is_some_and(|(newest, _)| *newest == header.generation) {
             if first {
@@ -73,6 +73,37 @@ impl<S: Store> Contents<S> {
         // A backup by sizes and times would keep the old header, which nothing opens any longer, beside the new keys.
         move_time(file, Move::On);
         Ok(Resealed::Anew)
+    }
+
+    /// Whether nothing but the version byte of a file's header was altered.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Engine`].
+    pub fn is_version_altered(&self, file: &S::File, crypto: &mut impl Crypto) -> Result<bool, Error> {
+        Ok(self.altered(file, crypto)?.is_some())
+    }
+
+    /// Writes that byte back.
+    ///
+    /// # Errors
+    /// As [`Contents::is_version_altered`].
+    pub fn restore_version(&self, file: &S::File, crypto: &mut impl Crypto) -> Result<(), Error> {
+        let _creating = write(&self.shared.creating);
+        let _epoch = write(&self.shared.epoch);
+        let header = self.altered(file, crypto)?;
+        header.map_or(Ok(()), |header| self.shared.write_header(file, &header))
+    }
+
+    /// The header of such a file as it was sealed.
+    fn altered(&self, file: &S::File, crypto: &mut impl Crypto) -> Result<Option<Header>, Error> {
+        let mut bytes = [0; HEADER_LEN];
+        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
+        let Ok(header) = Header::parse(&bytes[..got]) else { return Ok(None) };
+        match self.shared.restored(header.clone(), crypto) {
+            Ok(whole) => Ok(Some(whole).filter(|whole| *whole != header)),
+            Err(Error::Newer(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Has [`Contents::while_moving`] count, from now on or no longer.

@@ -27,17 +27,18 @@ const BESIDE: usize = 16;
 const SHORTEST: usize = (names::VECTOR + 1) * 4 / 3 + 1;
 
 impl Tree {
-    /// What the folder's own key does not open as a name: entries of other records, and copies.
+    /// What the folder's own key does not open as a name: entries of other records, and copies; of some of it, why it
+    /// could not be read.
     pub(super) fn survey_unknown(
         &self,
         folder: &Folder,
-        unknown: Vec<Seen>,
+        (unknown, mut unread): (Vec<Seen>, HashMap<OsString, Error>),
         survey: &mut Survey,
         stop: &dyn Fn() -> bool,
         crypto: &mut impl Crypto,
     ) -> Result<copies::Shown, Error> {
         let own = || survey.own.iter().filter(|(_, what)| *what == Stored::OwnCopy).map(|(stored, _)| stored);
-        let (seconds, unread) = self.seconds(folder, own(), crypto)?;
+        let (seconds, unread_records) = self.seconds(folder, own(), crypto)?;
         let mut beside: HashMap<Vec<u8>, Vec<OsString>> = HashMap::new();
         for copy in own() {
             if let Some(entry) = beside_copy(copy.as_bytes()) {
@@ -45,14 +46,14 @@ impl Tree {
             }
         }
         let keys = Keys { folder, seconds: &seconds, beside: &beside };
-        survey.unread.extend(unread);
+        survey.unread.extend(unread_records);
         let (mut others, mut seen_others) = (Vec::new(), HashMap::new());
         survey.records.extend(seconds.iter().map(|second| (second.stored.clone(), 0)));
         for seen in unknown {
             go_on(stop)?;
             let found = match keys.what(&seen.stored, crypto) {
                 Err(error) if error.is_of_one() => {
-                    survey.unread.push((seen.stored.clone(), error));
+                    unread.entry(seen.stored.clone()).or_insert(error);
                     None
                 }
                 found => found?,
@@ -62,7 +63,7 @@ impl Tree {
                 continue;
             };
             // A copy of what could not be read has the name.
-            survey.unread.retain(|(unread, _)| *unread != seen.stored);
+            unread.remove(&seen.stored);
             survey.beside.extend(beside.map(|sealed| (seen.stored.clone(), sealed)));
             if let Some(record) = record.and_then(|record| survey.records.get_mut(record)) {
                 record.1 += 1;
@@ -75,6 +76,7 @@ impl Tree {
                 }
             }
         }
+        survey.unread.extend(unread);
         if others.is_empty() {
             return Ok(copies::Shown::default());
         }

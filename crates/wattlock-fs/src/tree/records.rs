@@ -149,7 +149,10 @@ impl Tree {
                 _ => None,
             };
             let Some(sealed) = sealed else { continue };
-            if record::authenticates(&sealed, &self.masters(), crypto)? {
+            let masters = self.masters();
+            if record::authenticates(&sealed, &masters, crypto)?
+                || record::restored(&sealed, &masters, crypto)?.is_some()
+            {
                 return Ok(true);
             }
             any |= names::decode(name.as_bytes()).is_some() || name.as_bytes().starts_with(LONG.as_bytes());

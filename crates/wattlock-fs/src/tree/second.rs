@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::io::Errno;
+use wattlock_core::sync::lock;
 use wattlock_core::{Algorithm, Key};
 use wattlock_door::Crypto;
 
@@ -75,8 +76,8 @@ impl Tree {
             Err(error) if beneath::is_no_file(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        match Record::open(&content, &self.masters(), crypto) {
-            Ok(record) => Ok(Some((record, content))),
+        match self.open_record(content, crypto) {
+            Ok(opened) => Ok(Some(opened)),
             Err(Error::Damaged(_)) => Ok(None),
             Err(error) => Err(error),
         }
@@ -148,15 +149,49 @@ impl Tree {
         })
     }
 
+    /// The bytes that a record of the folder was sealed as, if its version byte was altered since.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Engine`].
+    pub(crate) fn altered_record(
+        &self,
+        folder: &Folder,
+        stored: &OsStr,
+        crypto: &mut impl Crypto,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        if folder.record.is_none() {
+            return Ok(None);
+        }
+        let content = self.granted(&folder.fd, || beneath::content(&folder.fd, stored, record::LEN))?;
+        content.map_or(Ok(None), |content| record::restored(&content, &self.masters(), crypto))
+    }
+
+    /// Puts such bytes in the record's place.
+    pub(crate) fn restore_version(&self, folder: &Folder, stored: &OsStr, whole: &[u8]) -> Result<(), Error> {
+        self.may_write()?;
+        self.granted(&folder.fd, || beneath::replace(&folder.fd, stored, whole, beneath::SHARED))
+    }
+
     /// Seals a copy of a folder's record under the newest key; says whether it had to. One that does not open keeps no key
-    /// in use.
+    /// in use, nor does one of an unknown version beside a record that opens: whoever has the storage could lay such a
+    /// one there against each rotation.
     pub(crate) fn rotate_copy(
         &self,
         folder: &Folder,
         stored: &OsStr,
         crypto: &mut impl Crypto,
     ) -> Result<bool, Error> {
-        let Some((_, content)) = self.try_record(&folder.fd, stored, crypto)? else { return Ok(false) };
+        let content = match self.try_record(&folder.fd, stored, crypto) {
+            Ok(Some((_, content))) => content,
+            Ok(None) => return Ok(false),
+            Err(error @ Error::Newer(_)) if folder.lost.is_none() => {
+                let stored = wattlock_door::one_line(std::path::Path::new(stored));
+                let line = format!("folder with inode {}: [{stored}] keeps its key: {error}", folder.inode.1);
+                lock(&self.notes).push(line);
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
         let Some(sealed) = self.reseal(&content, crypto)? else { return Ok(false) };
         self.may_write()?;
         let replace = || beneath::replace(&folder.fd, stored, &sealed, beneath::SHARED);

@@ -1,6 +1,6 @@
 //! Which stored names there are in a folder, and what they mean.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -109,7 +109,7 @@ impl Tree {
         crypto: &mut impl Crypto,
     ) -> Result<Survey, Error> {
         let failed = |error: Errno| Error::io("listing a folder", error);
-        let (mut survey, mut unknown) = (Survey::default(), Vec::new());
+        let (mut survey, mut unknown, mut unread) = (Survey::default(), Vec::new(), HashMap::new());
         let stamp = self.copies.stamp_to_list(&folder.fd);
         // A descriptor of a folder that was closed to reading when it was opened only names it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -124,7 +124,7 @@ impl Tree {
             let stored = OsString::from_vec(stored.to_vec());
             let what = match self.stored(folder, &stored, crypto) {
                 Err(error) if error.is_of_one() => {
-                    survey.unread.push((stored.clone(), error));
+                    unread.insert(stored.clone(), error);
                     Stored::Foreign
                 }
                 what => what?,
@@ -138,7 +138,7 @@ impl Tree {
                 own => survey.own.push((stored, own)),
             }
         }
-        let shown = self.survey_unknown(folder, unknown, &mut survey, stop, crypto)?;
+        let shown = self.survey_unknown(folder, (unknown, unread), &mut survey, stop, crypto)?;
         self.copies.found(folder.inode, stamp, shown);
         Ok(survey)
     }

@@ -218,20 +218,21 @@ impl Folder {
         }
     }
 
-    /// A line for each locked identity that does not open the volume, as far as that shows without a passphrase.
+    /// A line for each locked identity that does not open the volume, as far as that shows without a passphrase: of
+    /// those that are damaged, and of those of an unknown version of age.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn check_locked(&self, volume: &Volume) -> Result<Vec<String>, Error> {
+    pub fn check_locked(&self, volume: &Volume) -> Result<(Vec<String>, Vec<String>), Error> {
         let named = volume.openers.iter().filter(|opener| opener.passphrase);
         let mut names: BTreeSet<String> = named.map(|opener| opener.name.clone()).collect();
         let listed = names.clone();
         match self.locked() {
             Ok(there) => names.extend(there),
-            Err(Error::Damaged(what)) => return Ok(vec![what]),
+            Err(Error::Damaged(what)) => return Ok((vec![what], Vec::new())),
             Err(error) => return Err(error),
         }
-        let mut lines = Vec::new();
+        let (mut lines, mut newer) = (Vec::new(), Vec::new());
         for name in names {
             let line = |what: &dyn fmt::Display| format!("{KEYS}/{name}: {what}");
             match self.read_locked(&name) {
@@ -240,6 +241,9 @@ impl Folder {
                 }
                 Ok(file) => match LockedIdentity::parse(&file) {
                     Ok(_) => {}
+                    Err(_) if is_of_later_age(&file) => {
+                        newer.push(line(&"an unknown version of age: made by a newer program?"));
+                    }
                     Err(wattlock_files::Error::BadIdentity(what)) => lines.push(line(&what)),
                     Err(error) => lines.push(line(&error)),
                 },
@@ -247,7 +251,7 @@ impl Folder {
                 Err(error) => return Err(error),
             }
         }
-        Ok(lines)
+        Ok((lines, newer))
     }
 
     /// Seals the volume to its openers and puts it in place of what is there, durably, as its next revision. Of the age plugins that openers
@@ -393,6 +397,11 @@ impl Folder {
         // What is sealed is longer than its content: the header, and a stanza for each opener.
         beneath::content(&self.fd, name, 4 * CONTENT_MAX)
     }
+}
+
+/// Whether a file begins as one of age, and not of its first version.
+fn is_of_later_age(file: &[u8]) -> bool {
+    file.strip_prefix(b"age-encryption.org/").is_some_and(|version| !version.starts_with(b"v1\n"))
 }
 
 fn is_file(fd: &OwnedFd) -> bool {

@@ -48,6 +48,11 @@ impl Name {
         fine.then(|| Some(Name { uid: uid.parse().ok()?, second }))?
     }
 
+    /// Whether it is the one that a user's programs have unless another user made it first.
+    pub(super) fn is_first(self) -> bool {
+        self.second.is_none()
+    }
+
     pub(super) fn path(self) -> PathBuf {
         let second = self.second.map(|number| format!(".{number}")).unwrap_or_default();
         PathBuf::from(format!("{SHARED_MEMORY}/{PREFIX}{}{second}", self.uid))

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::budget::Budget;
+use super::budget::{Budget, MOST_FILES};
 use super::file::{Namespaces, born, is_left};
 use super::folder::Folder;
 use super::place::{MOST_FOLDERS, MOST_IN_MEMORY, Shared, named, own};
@@ -27,8 +27,8 @@ use crate::sys::process::effective_uid;
 /// Most users whose folders are read. Those with the lowest numbers are: one user may have many thousands of the high ones
 /// for containers.
 const MOST_USERS: usize = 256;
-/// And most of them within one range of [`range_of`].
-const MOST_OF_A_RANGE: usize = 128;
+/// And most of them within one range of [`range_of`]. The subuids of one user may lie in two, and leave half of all.
+const MOST_OF_A_RANGE: usize = 64;
 
 /// User ids that may be one user's, for its containers (subuids): 65,536 of the high ones, told by the lowest.
 pub fn range_of(uid: u32) -> u32 {
@@ -57,6 +57,8 @@ pub struct User {
     pub left_out: u64,
     /// Files that are not what their place and name say.
     pub wrong: u64,
+    /// Whether this is the folder of the user's first name: its programs make none of another name then.
+    pub first: bool,
 }
 
 /// What was passed over besides.
@@ -66,10 +68,12 @@ pub struct Scan {
     pub wrong_folders: u64,
     /// Folders that the caller may not read, or that are too many.
     pub unread_folders: u64,
-    /// Whether a folder that is read at other times may not be among what was read: there are more names than are
-    /// looked at, or one could not be opened now. A user may have several folders: sums that are lower say nothing
-    /// then.
+    /// Whether a folder that is read at other times could not be opened now. A user may have several folders: sums that
+    /// are lower say nothing then.
     pub incomplete: bool,
+    /// Whether there are more names than are looked at: any user can make them. The same is true then of users whose
+    /// folder of the first name was not read, or who had others.
+    pub more: bool,
 }
 
 /// Processes that run.
@@ -95,6 +99,7 @@ pub(super) struct Seen {
     pub(super) totals: Totals,
     left_out: u64,
     wrong: u64,
+    first: bool,
 }
 
 /// Reads a folder. A file whose counts move into the totals meanwhile is counted once.
@@ -128,7 +133,9 @@ fn look_once(folder: &Folder, budget: &mut Budget, here: Namespaces) -> (Seen, b
         Found::NotNow => seen.left_out += 1,
     }
     let listed = folder.list(budget);
-    seen.left_out += u64::from(listed.more);
+    // Programs that start in a full folder have no file. Of more files than that some are left out themselves.
+    let is_full = listed.files.len() + listed.folding.len() == MOST_FILES as usize;
+    seen.left_out += u64::from(listed.more || is_full);
     let taken_in = seen.totals.taken_in();
     let folding = listed.folding.into_iter().filter(|name| !taken_in.contains(name));
     let names: Vec<_> = listed
@@ -199,7 +206,8 @@ fn read_folders(known: &[u32], mut each: impl FnMut(u32, Seen)) -> (Scan, BTreeS
     if let Some(path) = &own {
         match Folder::open_or_why(path) {
             Ok(folder) if folder.is_closed() => {
-                each(folder.owner(), read_folder(path, &folder, &mut Budget::of_a_user(), here));
+                let seen = read_folder(path, &folder, &mut Budget::of_a_user(), here);
+                each(folder.owner(), Seen { first: true, ..seen });
             }
             Ok(_) => scan.wrong_folders += 1,
             Err(error) => {
@@ -212,7 +220,7 @@ fn read_folders(known: &[u32], mut each: impl FnMut(u32, Seen)) -> (Scan, BTreeS
     if shared.more {
         // Of whom is not known: as if it were one user, with the number that none has.
         scan.unread_folders += 1;
-        scan.incomplete = true;
+        scan.more = true;
         crowded.insert(u32::MAX);
     }
     let mut all = Budget::of_all();
@@ -246,7 +254,8 @@ fn read_folders(known: &[u32], mut each: impl FnMut(u32, Seen)) -> (Scan, BTreeS
         match user {
             Some((folders, budget)) if *folders < MOST_FOLDERS => {
                 *folders += 1;
-                each(name.uid, all.share(budget, |budget| read_folder(&path, &folder, budget, here)));
+                let seen = all.share(budget, |budget| read_folder(&path, &folder, budget, here));
+                each(name.uid, Seen { first: name.is_first(), ..seen });
             }
             user => {
                 scan.unread_folders += 1;
@@ -276,6 +285,7 @@ pub fn scan(known: &[u32], mut each: impl FnMut(User)) -> Scan {
             totals: seen.totals,
             left_out: seen.left_out,
             wrong: seen.wrong,
+            first: seen.first,
         });
     })
     .0

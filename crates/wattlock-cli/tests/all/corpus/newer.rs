@@ -25,6 +25,10 @@ fn newer(bytes: &[u8]) -> Option<Vec<u8>> {
     let (_, at, version) = VERSIONS.iter().find(|(magic, ..)| bytes.starts_with(magic))?;
     let mut newer = bytes.to_vec();
     newer[*at..*at + version.len()].copy_from_slice(version);
+    // The version is in what is sealed: a newer program's has another tag, or it would be ours with a byte altered.
+    for (magic, tag) in [(&b"wattlofs"[..], 95), (b"wlfolder", 127)] {
+        newer[if bytes.starts_with(magic) { tag } else { *at }] ^= u8::from(bytes.starts_with(magic));
+    }
     Some(newer)
 }
 

@@ -11,6 +11,7 @@ use wattlock_door::Crypto;
 use super::said::Lost;
 use crate::Error;
 use crate::content::Shared;
+use crate::content::opening::ALTERED;
 use crate::format::{HEADER_LEN, Header};
 use crate::store::{File, Place, Store};
 
@@ -76,7 +77,7 @@ impl Search {
     }
 }
 
-/// The id that a file's header says, if it has one. [`Error::Newer`] for one of an unknown version, which may have any.
+/// The id that a file's header says, if it has one, of whatever version.
 fn id_of(file: &impl File) -> Result<Option<u64>, Error> {
     let mut bytes = [0; HEADER_LEN];
     let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("finding a file again", error))?;
@@ -170,10 +171,7 @@ impl<S: Store> Shared<S> {
                 search.tried(there.inode, work(&file, there, lost)?);
             }
             Some((_, file)) => {
-                let elsewhere = match id_of(&file) {
-                    Err(Error::Newer(_)) => true,
-                    id => id? == Some(lost.id),
-                };
+                let elsewhere = id_of(&file)? == Some(lost.id);
                 search.left.push(Lost { elsewhere, ..lost });
             }
             None => search.left.push(lost),
@@ -376,12 +374,13 @@ impl<S: Store> Shared<S> {
                     Err(error) => Err(Error::io("looking for what a crash left torn", error)),
                 };
                 match opened {
-                    // What is damaged for another reason stays so.
-                    Ok(()) | Err(Error::Damaged(_)) => {}
+                    // What is damaged for another reason stays so, but for one byte that a check writes back.
+                    Err(Error::Damaged(what)) if what != ALTERED => {}
+                    Ok(()) => {}
                     Err(Error::Io { source, .. }) if is_move(&source) => moved = true,
                     Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::Interrupted => {}
                     // What a newer program wrote may be torn, too: only that one can look.
-                    Err(error @ (Error::Io { .. } | Error::Newer(_))) => {
+                    Err(error @ (Error::Io { .. } | Error::Newer(_) | Error::Damaged(_))) => {
                         missed += 1;
                         if missed <= LINES {
                             lock(&self.lines).push(format!("{path}: {error}"));

@@ -14,7 +14,8 @@ use crate::journal::Durable;
 use crate::store::{File, Place, Store};
 
 impl<S: Store> Shared<S> {
-    /// Header and key of a file, if it is the one with this id. One of an unknown version may be: that is an error.
+    /// Header and key of a file, if it is the one with this id, though its version byte may be altered. One of an
+    /// unknown version that has the id is an error.
     pub(in crate::content) fn header_of(
         &self,
         file: &S::File,
@@ -30,6 +31,7 @@ impl<S: Store> Shared<S> {
         if header.id != id {
             return Ok(None);
         }
+        let header = self.restored(header, crypto)?;
         match self.open_header(&header, crypto) {
             Ok(secret) => Ok(Some((header, FileKey::new(&secret, crypto)?))),
             Err(Error::Damaged(_)) => Ok(None),
