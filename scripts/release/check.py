@@ -266,10 +266,14 @@ def execute(root, part, log, lock=None, before=()):
     """Runs a part in a process group of its own, which holds the lock, too. Its exit code and its output."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w+", errors="replace") as out:
+        # What interrupts waits until there is a child to end.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         child = subprocess.Popen(["bash", "-o", "pipefail", "-c", part.command], cwd=root, stdin=subprocess.DEVNULL,
                                  stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-                                 pass_fds=[lock.fileno()] if lock else [])
+                                 pass_fds=[lock.fileno()] if lock else [],
+                                 preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask))
         try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             code = child.wait()
         except BaseException:
             os.killpg(child.pid, signal.SIGTERM)
