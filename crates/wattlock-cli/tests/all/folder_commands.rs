@@ -65,7 +65,9 @@ pub fn stored(folder: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.symlink_metadata().unwrap().is_dir() {
+        // What a command that runs has renamed meanwhile is passed over.
+        let Ok(about) = path.symlink_metadata() else { continue };
+        if about.is_dir() {
             all.extend(stored(&path));
         }
         all.push(path);
